@@ -1,0 +1,179 @@
+//! The volatile part: words that mean nothing once everybody has detached.
+//!
+//! Every volatile word carries in its upper half the *tag*, the low 32 bits of the attach
+//! generation, never 0. A word with another tag reads as its default, so attaching never has to
+//! clear them. They are never journalled, checksummed, saved or written back.
+
+use crate::{Offset, WORD};
+
+/// The lower half of a volatile word, if it carries `tag`.
+#[must_use]
+pub const fn current(word: u64, tag: u32) -> Option<u32> {
+    if (word >> 32) as u32 == tag {
+        Some(word as u32)
+    } else {
+        None
+    }
+}
+
+/// The volatile word of `tag` and `value`.
+#[must_use]
+pub const fn tagged(tag: u32, value: u32) -> u64 {
+    (tag as u64) << 32 | value as u64
+}
+
+/// The head of the volatile part.
+pub mod head {
+    /// Bytes.
+    pub const SIZE: u64 = crate::PAGE;
+    /// A store that has failed: nonzero code of the reason.
+    pub const FAILED: u64 = 0;
+    /// Tickets drawn by threads that wait for a lane.
+    pub const QUEUE_NEXT: u64 = 8;
+    /// The ticket that may take a lane next.
+    pub const QUEUE_SERVING: u64 = 16;
+    /// Group from which the next search for pages starts.
+    pub const ROTOR: u64 = 24;
+    /// First of the words that say, per kind, from which group on a slab with room may be.
+    pub const PARTIAL_FROM: u64 = 64;
+}
+
+/// Waiting threads that the lane queue can name.
+pub const QUEUE_CELLS: u64 = 1024;
+
+/// A process slot.
+pub mod slot {
+    /// Bytes.
+    pub const SIZE: u64 = crate::LINE;
+    /// 1 while the slot is in use. The kernel's lock on this byte of the core says whether its
+    /// process lives.
+    pub const STATE: u64 = 0;
+    /// Process id, in the process's own pid namespace.
+    pub const PID: u64 = 8;
+    /// Inode number of that pid namespace.
+    pub const PID_NAMESPACE: u64 = 16;
+    /// Largest number of slots: slot numbers have ten bits.
+    pub const MAX: u32 = 1023;
+}
+
+/// A lane's volatile record.
+pub mod lane {
+    /// Bytes.
+    pub const SIZE: u64 = 1024;
+    /// Who uses the lane: [`owner`](super::owner), 0 for nobody.
+    pub const OWNER: u64 = 0;
+    /// First of the [`HELD_MAX`] words that name the locks this lane holds or is about to take.
+    pub const HELD: u64 = 64;
+    /// Locks that one operation can hold.
+    pub const HELD_MAX: u64 = 16;
+    /// Group leased for slabs, plus one.
+    pub const LEASE_LOW: u64 = 192;
+    /// Group leased for runs, plus one.
+    pub const LEASE_HIGH: u64 = 200;
+    /// Page of the low group from which to search (a hint, untagged).
+    pub const CURSOR_LOW: u64 = 208;
+    /// Page of the high group from which to search (a hint, untagged).
+    pub const CURSOR_HIGH: u64 = 216;
+    /// First of the words that name, per kind, the page of the slab leased, by page number.
+    pub const SLABS: u64 = 256;
+    /// Largest number of lanes.
+    pub const MAX: u32 = 4096;
+}
+
+/// The owner of a lane: slot (ten bits, number plus one) and thread id (22 bits).
+#[must_use]
+pub const fn owner(slot: u32, thread: u32) -> u32 {
+    (slot + 1) << 22 | (thread & 0x3F_FFFF)
+}
+
+/// The slot number in an owner; none for 0.
+#[must_use]
+pub const fn owner_slot(owner: u32) -> Option<u32> {
+    (owner >> 22).checked_sub(1)
+}
+
+/// The thread id in an owner.
+#[must_use]
+pub const fn owner_thread(owner: u32) -> u32 {
+    owner & 0x3F_FFFF
+}
+
+/// A lock: its word, then the version of what it guards.
+pub mod lock {
+    /// Bytes.
+    pub const SIZE: u64 = 16;
+    /// Lane that holds the lock exclusively (number plus one, 16 bits) and the two flags below.
+    pub const WORD: u64 = 0;
+    /// Odd while a committed change is being applied under the lock.
+    pub const VERSION: u64 = 8;
+    /// Some lane may hold, or be about to take, the lock shared: look at the lanes' records.
+    pub const READERS: u32 = 1 << 16;
+    /// Somebody sleeps on the lock.
+    pub const WAITERS: u32 = 1 << 17;
+    /// Largest number of locks.
+    pub const MAX: u32 = 1 << 24;
+}
+
+/// A name in a lane's held list: lock number and mode.
+#[must_use]
+pub const fn held(lock: u32, shared: bool) -> u32 {
+    1 << 31 | (shared as u32) << 30 | (lock & 0x3FFF_FFFF)
+}
+
+/// The lock number and mode in a held word; none for 0.
+#[must_use]
+pub const fn unpack_held(word: u32) -> Option<(u32, bool)> {
+    if word >> 31 == 0 {
+        None
+    } else {
+        Some((word & 0x3FFF_FFFF, word >> 30 & 1 == 1))
+    }
+}
+
+/// A group's volatile record.
+pub mod group {
+    /// Bytes.
+    pub const SIZE: u64 = 192;
+    /// Lane that alone may allocate pages here, plus one.
+    pub const LEASE: u64 = 0;
+    /// Two words, 32 kinds each: a set bit says that a slab with room may be here. A word with a
+    /// stale tag reads as all ones.
+    pub const PARTIAL: u64 = 8;
+    /// Sixteen words, 32 pages each: freed by a record that is not yet retired.
+    pub const BUSY: u64 = 64;
+}
+
+/// A slab's volatile record, at its head page's number.
+pub mod slab {
+    use crate::WORD;
+    /// Bytes.
+    pub const SIZE: u64 = 3 * WORD;
+    /// Lane that alone may allocate objects here, plus one.
+    pub const LEASE: u64 = 0;
+    /// Two words, 32 objects each: freed by a record that is not yet retired.
+    pub const BUSY: u64 = 8;
+}
+
+/// Groups whose class stands in one word, a byte each.
+pub const CLASSES_PER_WORD: u64 = 4;
+/// Class of a group that nobody has looked at since the attach generation began.
+pub const CLASS_UNKNOWN: u8 = 0;
+/// Class of a group without a free page; class `FULL + 1 + n` has a longest free run of
+/// 2^n to 2^(n+1) - 1 pages.
+pub const CLASS_FULL: u8 = 1;
+
+/// The class of a group whose longest free run is `pages` long.
+#[must_use]
+pub const fn class_of(pages: u64) -> u8 {
+    if pages == 0 {
+        CLASS_FULL
+    } else {
+        CLASS_FULL + 1 + pages.ilog2() as u8
+    }
+}
+
+/// Word `index` of an array of words at `base`.
+#[must_use]
+pub const fn word(base: Offset, index: u64) -> Offset {
+    base.plus(index * WORD)
+}

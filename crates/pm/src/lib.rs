@@ -1,0 +1,4 @@
+//! A persistent memory region that many processes share and any of them may die in.
+pub mod error;
+pub mod memory;
+pub use error::{Error, Result};
