@@ -1,4 +1,5 @@
 //! A persistent memory region that many processes share and any of them may die in.
 pub mod error;
+pub mod host;
 pub mod memory;
 pub use error::{Error, Result};

@@ -1,6 +1,6 @@
 //! The one door to a region's bytes.
 //!
-//! Everything in this crate works on a [`Memory`]: the real mapping ([`crate::media::Mapped`]), a
+//! Everything in this crate works on a [`Memory`]: the real mapping (`media::Mapped`), a
 //! recording one for the crash explorer, one that dies at its n-th store, or a weak-memory model.
 //! So every store into the region, in either part, can be counted, recorded and stopped at.
 //!
