@@ -15,8 +15,8 @@ use crate::{GROUP, GROUP_PAGES, LINE, Offset, PAGE, WORD, journal, volatile};
 
 /// Words of roots in the state page, owned by the layer above.
 pub const ROOTS: u64 = 64;
-/// Largest number of groups: page numbers have 32 bits.
-pub const GROUPS_MAX: u64 = 1 << 23;
+/// Largest number of groups: a page number plus one has 32 bits (just under 16 TiB).
+pub const GROUPS_MAX: u64 = (1 << 23) - 1;
 
 /// The numbers that fix a region's layout for life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -20,6 +20,7 @@ pub mod geometry;
 pub mod journal;
 pub mod kind;
 mod offset;
+pub mod pointer;
 pub mod superblock;
 pub mod volatile;
 

@@ -34,6 +34,10 @@ pub mod head {
     pub const QUEUE_SERVING: u64 = 16;
     /// Group from which the next search for pages starts.
     pub const ROTOR: u64 = 24;
+    /// 1 if a lane may hold an intent whose process died.
+    pub const ORPHANS: u64 = 32;
+    /// The lock under which the region grows: a lock like those of the table.
+    pub const GROW: u64 = 40;
     /// First of the words that say, per kind, from which group on a slab with room may be.
     pub const PARTIAL_FROM: u64 = 64;
 }
@@ -74,11 +78,16 @@ pub mod lane {
     pub const CURSOR_LOW: u64 = 208;
     /// Page of the high group from which to search (a hint, untagged).
     pub const CURSOR_HIGH: u64 = 216;
-    /// First of the words that name, per kind, the page of the slab leased, by page number.
+    /// Head page, plus one, of the slab that this lane is giving back.
+    pub const RECLAIM: u64 = 224;
+    /// First of the words that name, per kind, the head page of the slab leased, plus one.
     pub const SLABS: u64 = 256;
     /// Largest number of lanes.
     pub const MAX: u32 = 4096;
 }
+
+/// The owner of a lane whose process died with an intent unfinished: anybody may adopt it.
+pub const ORPHAN: u32 = u32::MAX;
 
 /// The owner of a lane: slot (ten bits, number plus one) and thread id (22 bits).
 #[must_use]
@@ -148,7 +157,8 @@ pub mod slab {
     use crate::WORD;
     /// Bytes.
     pub const SIZE: u64 = 3 * WORD;
-    /// Lane that alone may allocate objects here, plus one.
+    /// Lane that alone may allocate objects here, plus one (16 bits), and the object from which it
+    /// searches (bits 16..22).
     pub const LEASE: u64 = 0;
     /// Two words, 32 objects each: freed by a record that is not yet retired.
     pub const BUSY: u64 = 8;
