@@ -19,7 +19,7 @@
 //!
 //! The checksum is [`checksum`](crate::checksum) over the lane's number and the commit word (two
 //! words, seed 0), then over the entries and ranges, then over the present bytes of each prepared
-//! range in turn. A commit word with a nonzero entry count and a matching checksum is a committed
+//! range in turn, each of these in pieces of [`PIECE`] bytes and a shorter last one. A commit word with a nonzero entry count and a matching checksum is a committed
 //! record; one that does not match never happened.
 
 use crate::{Offset, PAGE, WORD};
@@ -46,6 +46,9 @@ pub const ENTRIES_MAX: u64 = (LANE - ENTRIES) / ENTRY;
 pub const RANGES_MAX: u64 = 15;
 /// Bytes that the prepared ranges of one record may have together.
 pub const RANGE_BYTES_MAX: u64 = 1024;
+
+/// Bytes that are checksummed at once.
+pub const PIECE: u64 = 256;
 
 const SEQUENCE_BITS: u32 = 48;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;

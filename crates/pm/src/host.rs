@@ -60,6 +60,15 @@ pub trait Host: Sync {
     /// by every operation.
     fn is_forked(&self) -> bool;
 
+    /// In a forked child: makes this value the child's own, so that it is not forked any more.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    fn adopt(&self) -> Result<()>;
+
+    /// Forgets, in a forked child, a claim that its parent holds.
+    fn disown(&self, claim: Self::Claim);
+
     /// The one-letter state of process `process` (`R`, `S`, `T` …, as in `/proc/PID/stat`), if it
     /// can be seen from pid namespace `namespace`.
     fn process_state(&self, process: u32, namespace: u64) -> Option<char>;

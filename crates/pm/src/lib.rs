@@ -1,5 +1,50 @@
 //! A persistent memory region that many processes share and any of them may die in.
+//!
+//! Everything Conquest keeps in its core stands on this crate: a mapped region with page and slab
+//! managers, journal lanes, locks and process slots *inside* it, used by several processes at once,
+//! consistent after a power failure and after `kill -9` at any instruction (Conquest 2002, 3.4 and
+//! 3.5; SIMFS 4.1 and 4.2).
+//!
+//! Invariants, each argued in its module:
+//! - every store into the region goes through [`memory::Memory`], which also states the crash
+//!   model;
+//! - a change of the persistent part is a journal record ([`tx`]), or one word that only grows;
+//! - nothing points to an object before the object is durable; nothing is visible on persistent
+//!   media before it is durable;
+//! - no word or allocation bit is ever applied by two parties: a record is retired before any lock
+//!   or busy bit over what it changes is let go, and nobody touches a lane whose owner lives;
+//! - death is concluded from the kernel only ([`host`]);
+//! - volatile words carry the attach generation's tag and need no clearing.
+
+#![forbid(unsafe_code)]
+
+pub mod attach;
+mod bits;
+mod busy;
+pub mod check;
+pub mod core;
 pub mod error;
+mod grow;
 pub mod host;
+pub mod intent;
+mod journal;
+mod lane;
+mod lock;
 pub mod memory;
+mod object;
+mod pages;
+mod read;
+mod recover;
+mod slab;
+pub mod superblock;
+pub mod tx;
+mod wait;
+
+pub use crate::core::{Core, Holder, Options};
 pub use error::{Error, Result};
+pub use lock::Mode;
+pub use object::{Object, Place, Ptr};
+pub use pages::FreshRun;
+pub use read::View;
+pub use slab::Fresh;
+pub use tx::Tx;

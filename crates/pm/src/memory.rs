@@ -50,6 +50,12 @@ pub trait Memory: Sync {
         self.len() == 0
     }
 
+    /// Why this memory can no longer be trusted (its file was truncated, a page was poisoned, an
+    /// access was out of bounds), if so.
+    fn failure(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The word at `at`.
     fn load(&self, at: Offset, order: Ordering) -> u64;
 

@@ -1,0 +1,329 @@
+//! Making, attaching and detaching a region.
+//!
+//! Processes attach and detach one at a time, under a kernel lock that dies with its holder. Who
+//! finds nobody attached begins a new attach generation: the superblock with the new tag is durable
+//! before any volatile word carries it, so volatile words of earlier lives, and whatever a power
+//! failure left of them, read as never set. The cost does not depend on the region's size: two
+//! superblocks, one line a lane, the slots.
+
+use core::sync::atomic::Ordering;
+use std::path::Path;
+use std::time::Duration;
+
+use conquest_format::geometry::{STATE, Shape};
+use conquest_format::kind::KindTable;
+use conquest_format::superblock::{LIVE_PROTOCOL, Superblock};
+use conquest_format::volatile::slot;
+use conquest_format::{Geometry, Offset, PAGE, journal};
+
+use crate::core::{Core, NO_SLOT, Options, locked};
+use crate::host::Host;
+use crate::memory::Memory;
+use crate::superblock;
+use crate::{Error, Result};
+
+/// What a new region is to be.
+#[derive(Clone, Debug)]
+pub struct NewRegion {
+    /// Its layout.
+    pub shape: Shape,
+    /// Its kinds.
+    pub kinds: KindTable,
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// Nanoseconds since 1970.
+    pub created: u64,
+    /// Groups that have space from the start, at least 1.
+    pub groups: u64,
+}
+
+/// Makes a region in `memory`: everything zero, then the superblocks, so that a region is there
+/// only when it is complete.
+///
+/// # Errors
+/// [`Error::Shape`], and those of the host.
+pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegion) -> Result<()> {
+    let geometry = checked_geometry(path, new)?;
+    let groups = new.groups.clamp(1, new.shape.max_groups);
+    host.back(&geometry.space(0, groups), geometry.len_at(groups))?;
+    memory.put_zeros(STATE, PAGE);
+    memory.put_zeros(geometry.lane(0), u64::from(new.shape.lanes) * journal::LANE);
+    memory.put_zeros(geometry.bitmap(0), groups * conquest_format::LINE);
+    memory.put(
+        conquest_format::geometry::STATE_GROUPS,
+        groups,
+        Ordering::Relaxed,
+    );
+    memory.write_back(Offset::NONE, geometry.bitmap(groups).bytes());
+    memory.fence();
+    let first = Superblock {
+        uuid: new.uuid,
+        boot_id: host.boot_id(),
+        created: new.created,
+        sequence: 0,
+        attach_generation: 0,
+        clean: true,
+        shape: new.shape,
+        kinds: new.kinds,
+        live_protocol: LIVE_PROTOCOL,
+        features_compatible: 0,
+        features_read_only: 0,
+        features_incompatible: 0,
+    };
+    superblock::write(memory, &first);
+    superblock::write(
+        memory,
+        &Superblock {
+            sequence: 1,
+            ..first
+        },
+    );
+    Ok(())
+}
+
+fn checked_geometry(path: &Path, new: &NewRegion) -> Result<Geometry> {
+    use conquest_format::geometry::GROUPS_MAX;
+    use conquest_format::volatile::{lane, lock};
+    let shape = new.shape;
+    let numbers = [
+        ("groups", shape.max_groups, GROUPS_MAX),
+        ("lanes", shape.lanes.into(), lane::MAX.into()),
+        ("slots", shape.slots.into(), slot::MAX.into()),
+        (
+            "locks (a power of two)",
+            shape.locks.into(),
+            lock::MAX.into(),
+        ),
+    ];
+    let bad = |&(what, value, most): &(&'static str, u64, u64)| {
+        value < 1 || value > most || (what.starts_with("locks") && !value.is_power_of_two())
+    };
+    if let Some(&(what, value, most)) = numbers.iter().find(|number| bad(number)) {
+        return Err(Error::Shape {
+            path: path.to_owned(),
+            what,
+            value,
+            least: 1,
+            most,
+        });
+    }
+    Geometry::new(shape).ok_or(Error::Shape {
+        path: path.to_owned(),
+        what: "groups",
+        value: shape.max_groups,
+        least: 1,
+        most: GROUPS_MAX,
+    })
+}
+
+impl<M: Memory, H: Host> Core<M, H> {
+    /// Attaches the region in `memory`; `kinds` are those that the caller knows (entries that it
+    /// leaves unused are not compared).
+    ///
+    /// # Errors
+    /// What is wrong with the region, or who is in the way.
+    pub fn attach(
+        memory: M,
+        host: H,
+        path: &Path,
+        kinds: &KindTable,
+        options: Options<M, H>,
+    ) -> Result<Self> {
+        let superblock = superblock::choose(path, &superblock::read(&memory))?;
+        check_kinds(path, kinds, &superblock.kinds)?;
+        let geometry = Geometry::new(superblock.shape).ok_or(Error::Corrupt {
+            what: "superblock",
+            offset: Offset::NONE,
+            expected: "a valid shape",
+            found: superblock.shape.max_groups,
+        })?;
+        if memory.len() < geometry.len() {
+            return Err(Error::Truncated {
+                path: path.to_owned(),
+                expected: geometry.len(),
+                found: memory.len(),
+            });
+        }
+        let core = Core::new(memory, host, path, geometry, superblock.kinds, options);
+        core.join()?;
+        Ok(core)
+    }
+
+    /// Joins the processes attached, or begins an attach generation: at attach, and in a forked
+    /// child before its first operation.
+    pub(crate) fn join(&self) -> Result<()> {
+        let alone = self.attach_lock()?;
+        let superblock = superblock::choose(&self.path, &superblock::read(&self.memory))?;
+        if self.host.is_anyone_attached()? {
+            if superblock.live_protocol != LIVE_PROTOCOL {
+                return Err(Error::LiveProtocol {
+                    path: self.path.clone(),
+                    expected: LIVE_PROTOCOL,
+                    found: superblock.live_protocol,
+                });
+            }
+            self.tag.store(superblock.tag(), Ordering::Relaxed);
+            self.recover_dead_slots()?;
+        } else {
+            self.check_groups()?;
+            let next = superblock::next_generation(&superblock, self.host.boot_id());
+            superblock::write(&self.memory, &next);
+            self.tag.store(next.tag(), Ordering::Relaxed);
+            self.recover_all()?;
+        }
+        self.take_slot()?;
+        drop(alone);
+        self.adopt_orphans()
+    }
+
+    fn attach_lock(&self) -> Result<H::Claim> {
+        let since = self.host.now();
+        loop {
+            if let Some(claim) = self.host.claim_attach()? {
+                return Ok(claim);
+            }
+            let waited = Duration::from_nanos(self.host.now().saturating_sub(since));
+            if waited > self.options.attach_patience {
+                return Err(Error::AttachBusy {
+                    path: self.path.clone(),
+                    waited,
+                });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The word that says how large the region is must be possible, before anybody relies on it.
+    fn check_groups(&self) -> Result<()> {
+        let at = conquest_format::geometry::STATE_GROUPS;
+        let found = self.memory.load(at, Ordering::Acquire);
+        if found == 0 || found > self.geometry.shape().max_groups {
+            return Err(Error::Corrupt {
+                what: "number of groups",
+                offset: at,
+                expected: "1 to the region's maximum",
+                found,
+            });
+        }
+        Ok(())
+    }
+
+    fn recover_dead_slots(&self) -> Result<()> {
+        for number in 0..self.geometry.shape().slots {
+            let state = self.geometry.slot(number).plus(slot::STATE);
+            if self.value(state, Ordering::Acquire) != 0 && !self.host.is_claimed(number)? {
+                self.recover_slot(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_slot(&self) -> Result<()> {
+        for number in 0..self.geometry.shape().slots {
+            let record = self.geometry.slot(number);
+            if self.value(record.plus(slot::STATE), Ordering::Acquire) != 0 {
+                continue;
+            }
+            let Some(claim) = self.host.claim(number)? else {
+                continue;
+            };
+            let identity = self.host.identity();
+            self.set_value(record.plus(slot::PID), identity.process, Ordering::Relaxed);
+            let namespace = record.plus(slot::PID_NAMESPACE);
+            self.memory
+                .store(namespace, identity.namespace, Ordering::Relaxed);
+            self.slot.store(number, Ordering::Relaxed);
+            self.set_value(record.plus(slot::STATE), 1, Ordering::Release);
+            *locked(&self.claim) = Some(claim);
+            return Ok(());
+        }
+        let slots = self.geometry.shape().slots;
+        Err(Error::Slots {
+            path: self.path.clone(),
+            slots,
+        })
+    }
+
+    /// What every operation does first: the region must be healthy, the process attached (a forked
+    /// child is not, yet), and nobody's unfinished work left lying.
+    pub(crate) fn enter(&self) -> Result<()> {
+        if self.host.is_forked() {
+            self.join_as_child()?;
+        }
+        self.check_health()?;
+        self.adopt_orphans()
+    }
+
+    /// Gives a forked child a slot of its own. One thread of the child does it, the others wait.
+    fn join_as_child(&self) -> Result<()> {
+        let _alone = locked(&self.threads);
+        if !self.host.is_forked() {
+            return Ok(());
+        }
+        // The parent's claim is not in this process; letting go of it here would be wrong.
+        if let Some(claim) = locked(&self.claim).take() {
+            self.host.disown(claim);
+        }
+        self.slot.store(NO_SLOT, Ordering::Relaxed);
+        self.host.adopt()?;
+        self.join()
+    }
+
+    /// Detaches: the last process to do so marks the region clean.
+    ///
+    /// # Errors
+    /// Those of the host; the region is detached all the same when the process ends.
+    pub fn detach(&self) -> Result<()> {
+        if self.host.is_forked() {
+            return Ok(());
+        }
+        let Some(claim) = locked(&self.claim).take() else {
+            return Ok(());
+        };
+        let _alone = self.attach_lock()?;
+        let number = self.slot.swap(NO_SLOT, Ordering::Relaxed);
+        let busy = (0..self.geometry.shape().lanes).any(|lane| {
+            conquest_format::volatile::owner_slot(self.lane_owner(lane)) == Some(number)
+        });
+        if !busy {
+            let state = self.geometry.slot(number).plus(slot::STATE);
+            self.set_value(state, 0, Ordering::Release);
+        }
+        drop(claim);
+        if !busy && !self.host.is_anyone_attached()? {
+            let found = superblock::choose(&self.path, &superblock::read(&self.memory))?;
+            let sequence = found.sequence + 1;
+            superblock::write(
+                &self.memory,
+                &Superblock {
+                    sequence,
+                    clean: true,
+                    ..found
+                },
+            );
+        }
+        Ok(())
+    }
+}
+
+impl<M: Memory, H: Host> Drop for Core<M, H> {
+    fn drop(&mut self) {
+        // Nothing is lost if this fails: the next attach finds the region dirty and recovers it.
+        let _detached = self.detach();
+    }
+}
+
+fn check_kinds(path: &Path, expected: &KindTable, found: &KindTable) -> Result<()> {
+    for (number, (expected, found)) in expected.iter().zip(found).enumerate() {
+        if *expected != conquest_format::kind::KindSpec::UNUSED && expected != found {
+            return Err(Error::Kind {
+                path: path.to_owned(),
+                offset: Offset::new(252 + 8 * number as u64),
+                kind: number as u8,
+                expected: expected.object_size,
+                found: found.object_size,
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Taking and leaving a journal lane.
+//!
+//! A lane belongs to one thread from the begin of an operation to its end; its caches (leased
+//! group, leased slabs) stay with the lane and serve whoever takes it next, so what a dead process
+//! had cached is not lost. A thread tries the lane it had last, so in a quiet system each thread
+//! keeps its own and no cache line moves.
+//!
+//! When all lanes are taken, threads queue. A ticket is a cell of the ring, claimed by one
+//! compare-and-exchange that writes the thread's name, so every ticket's holder is known; the
+//! thread whose ticket is served takes the next lane that becomes free, the others let it. A dead
+//! holder's ticket is struck out by anybody.
+
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+
+use conquest_format::volatile::{self, head, lane};
+use conquest_format::{Offset, volatile::QUEUE_CELLS};
+
+use crate::Result;
+use crate::core::Core;
+use crate::host::Host;
+use crate::memory::Memory;
+use crate::wait::Patience;
+
+thread_local! {
+    /// The lane this thread had last: only a hint.
+    static LAST: Cell<u32> = const { Cell::new(u32::MAX) };
+}
+
+impl<M: Memory, H: Host> Core<M, H> {
+    fn owner_word(&self, number: u32) -> Offset {
+        self.geometry.lane_record(number).plus(lane::OWNER)
+    }
+
+    /// Takes a free lane, waiting for one if need be.
+    pub(crate) fn take_lane(&self, interruptible: bool) -> Result<u32> {
+        if self.queue_is_empty()
+            && let Some(number) = self.try_take_any()
+        {
+            return Ok(number);
+        }
+        let mut patience = Patience::new(interruptible);
+        let ticket = self.draw_ticket(&mut patience)?;
+        let taken = self.wait_for_turn(ticket, &mut patience);
+        self.strike_ticket(ticket, self.me());
+        taken
+    }
+
+    /// Gives lane `number` back.
+    pub(crate) fn leave_lane(&self, number: u32) {
+        self.set_value(self.owner_word(number), 0, Ordering::Release);
+        if !self.queue_is_empty() {
+            self.memory
+                .wake(self.geometry.head(head::QUEUE_SERVING), u32::MAX);
+        }
+    }
+
+    /// Takes lane `number` if its owner is `from`.
+    pub(crate) fn try_take(&self, number: u32, from: u32) -> bool {
+        self.replace(self.owner_word(number), from, self.me(), Ordering::AcqRel)
+    }
+
+    /// The owner of lane `number`, 0 for nobody.
+    pub(crate) fn lane_owner(&self, number: u32) -> u32 {
+        self.value(self.owner_word(number), Ordering::Acquire)
+    }
+
+    /// Makes the caller's lane `number` an orphan, for anybody to adopt.
+    pub(crate) fn orphan_lane(&self, number: u32) {
+        self.set_value(self.owner_word(number), volatile::ORPHAN, Ordering::Release);
+        self.set_value(self.geometry.head(head::ORPHANS), 1, Ordering::Release);
+    }
+
+    fn try_take_any(&self) -> Option<u32> {
+        let lanes = self.geometry.shape().lanes;
+        let me = self.me();
+        // Threads that have no lane yet start at different places.
+        let start = match LAST.get() {
+            u32::MAX => me.wrapping_mul(0x9E37_79B1) % lanes,
+            last => last % lanes,
+        };
+        let number = (0..lanes)
+            .map(|step| (start + step) % lanes)
+            .find(|&number| self.lane_owner(number) == 0 && self.try_take(number, 0))?;
+        LAST.set(number);
+        Some(number)
+    }
+
+    // --- the queue ---------------------------------------------------------------------------
+
+    fn next(&self) -> u32 {
+        self.value(self.geometry.head(head::QUEUE_NEXT), Ordering::Acquire)
+    }
+
+    fn serving(&self) -> u32 {
+        self.value(self.geometry.head(head::QUEUE_SERVING), Ordering::Acquire)
+    }
+
+    fn queue_is_empty(&self) -> bool {
+        self.next() == self.serving()
+    }
+
+    /// Claims the next cell of the ring. Whoever finds it claimed moves the counter on, so a death
+    /// between the two steps holds nobody up.
+    fn draw_ticket(&self, patience: &mut Patience) -> Result<u32> {
+        let me = self.me();
+        let counter = self.geometry.head(head::QUEUE_NEXT);
+        loop {
+            let ticket = self.next();
+            if u64::from(ticket.wrapping_sub(self.serving())) >= QUEUE_CELLS {
+                self.serve_next();
+                let seen = self.serving();
+                self.sleep(
+                    patience,
+                    self.geometry.head(head::QUEUE_SERVING),
+                    seen,
+                    None,
+                )?;
+                continue;
+            }
+            let claimed = self.replace(self.geometry.queue_cell(ticket), 0, me, Ordering::AcqRel);
+            self.replace(counter, ticket, ticket.wrapping_add(1), Ordering::AcqRel);
+            if claimed {
+                return Ok(ticket);
+            }
+        }
+    }
+
+    fn wait_for_turn(&self, ticket: u32, patience: &mut Patience) -> Result<u32> {
+        let mut probe = 0;
+        loop {
+            // Unsigned distance: a ticket that was passed over counts as served.
+            let serving = self.serving();
+            let ahead = ticket.wrapping_sub(serving);
+            if (ahead == 0 || u64::from(ahead) >= QUEUE_CELLS)
+                && let Some(number) = self.try_take_any()
+            {
+                return Ok(number);
+            }
+            if patience.spin() {
+                continue;
+            }
+            self.serve_next();
+            probe = (probe + 1) % self.geometry.shape().lanes;
+            let at = self.geometry.head(head::QUEUE_SERVING);
+            self.sleep(patience, at, serving, Some(probe))?;
+        }
+    }
+
+    /// Gives ticket `ticket` of thread `holder` up and lets the next one be served.
+    fn strike_ticket(&self, ticket: u32, holder: u32) {
+        self.replace(
+            self.geometry.queue_cell(ticket),
+            holder,
+            0,
+            Ordering::AcqRel,
+        );
+        self.serve_next();
+    }
+
+    /// Moves on past tickets that nobody holds any more.
+    fn serve_next(&self) {
+        let at = self.geometry.head(head::QUEUE_SERVING);
+        loop {
+            let serving = self.serving();
+            if serving == self.next() {
+                return;
+            }
+            let holder = self.value(self.geometry.queue_cell(serving), Ordering::Acquire);
+            if holder != 0 && self.holds_ticket(holder) {
+                return;
+            }
+            if holder != 0 {
+                let cell = self.geometry.queue_cell(serving);
+                self.replace(cell, holder, 0, Ordering::AcqRel);
+            }
+            self.replace(at, serving, serving.wrapping_add(1), Ordering::AcqRel);
+            self.memory.wake(at, u32::MAX);
+        }
+    }
+
+    /// Whether thread `holder` can still be waiting.
+    fn holds_ticket(&self, holder: u32) -> bool {
+        let Some(slot) = volatile::owner_slot(holder) else {
+            return false;
+        };
+        if slot == self.slot.load(Ordering::Relaxed) {
+            return self.host.is_thread_alive(volatile::owner_thread(holder));
+        }
+        self.host.is_claimed(slot).unwrap_or(true)
+    }
+}

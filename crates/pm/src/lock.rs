@@ -1,0 +1,286 @@
+//! Locks: exclusive or shared, held by a lane, recoverable exactly.
+//!
+//! A lock's word names the lane that holds it exclusively. A shared hold stands in no counter: the
+//! lane's own record names it, and a lane that takes the lock exclusively looks through the
+//! records. So whatever a dead lane held is known from its record and the lock word together:
+//!
+//! - the record names a lock *before* the lane tries for it and until *after* it has let go;
+//! - an exclusive hold is real if the lock word names the lane too; a shared one is real as such.
+//!
+//! The flag READERS says that records may name the lock as shared; it is set by every shared taker
+//! and cleared only by an exclusive holder that has found none. A shared taker writes its record,
+//! then changes the lock word, if that names no exclusive holder; an exclusive taker changes the
+//! lock word, then looks at the records. Both changes are atomic and of one word, so one comes
+//! first: either the shared taker sees the exclusive one and gives way, or the exclusive one
+//! acquires the shared taker's release and sees its record.
+//!
+//! No system call while nobody waits. Locks are taken in the order of the caller's choice: the
+//! caller prevents cycles.
+
+use core::sync::atomic::Ordering;
+
+use conquest_format::volatile::{self, lane, lock};
+use conquest_format::{Offset, WORD};
+
+use crate::core::Core;
+use crate::host::Host;
+use crate::memory::Memory;
+use crate::wait::Patience;
+use crate::{Error, Result};
+
+/// How a lock is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Together with other shared holders.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// The lock under which the region grows; it stands in the head of the volatile part.
+pub(crate) const GROW_LOCK: u32 = 0x3FFF_FFFF;
+
+const OWNER: u32 = 0xFFFF;
+
+fn owner_of(value: u32) -> Option<u32> {
+    (value & OWNER).checked_sub(1)
+}
+
+impl<M: Memory, H: Host> Core<M, H> {
+    pub(crate) fn lock_word(&self, number: u32) -> Offset {
+        if number == GROW_LOCK {
+            self.geometry.head(volatile::head::GROW)
+        } else {
+            self.geometry.lock(number)
+        }
+    }
+
+    /// The lane that holds lock `number` exclusively.
+    pub(crate) fn holder(&self, number: u32) -> Option<u32> {
+        owner_of(self.value(self.lock_word(number).plus(lock::WORD), Ordering::Acquire))
+    }
+
+    /// Word `place` of lane `holder`'s held list.
+    pub(crate) fn held_word(&self, holder: u32, place: u32) -> Offset {
+        self.geometry
+            .lane_record(holder)
+            .plus(lane::HELD + u64::from(place) * WORD)
+    }
+
+    /// Names lock `number` at `place` of lane `holder`'s held list.
+    fn note_held(&self, holder: u32, place: u32, number: u32, mode: Mode) {
+        let name = volatile::held(number, mode == Mode::Shared);
+        self.set_value(self.held_word(holder, place), name, Ordering::Release);
+    }
+
+    /// Takes the name at `place` off lane `holder`'s held list.
+    pub(crate) fn forget_held(&self, holder: u32, place: u32) {
+        self.set_value(self.held_word(holder, place), 0, Ordering::Release);
+    }
+
+    /// Takes lock `number` for lane `holder`, whose held list has room at `place`.
+    pub(crate) fn acquire(
+        &self,
+        holder: u32,
+        place: u32,
+        number: u32,
+        mode: Mode,
+        interruptible: bool,
+    ) -> Result<()> {
+        self.note_held(holder, place, number, mode);
+        let mut patience = Patience::new(interruptible);
+        let taken = match mode {
+            Mode::Exclusive => self.acquire_exclusive(holder, number, &mut patience),
+            Mode::Shared => self.acquire_shared(holder, place, number, &mut patience),
+        };
+        if taken.is_err() {
+            self.forget_held(holder, place);
+        }
+        taken
+    }
+
+    fn acquire_exclusive(&self, holder: u32, number: u32, patience: &mut Patience) -> Result<()> {
+        let at = self.lock_word(number).plus(lock::WORD);
+        // Whoever has slept leaves the flag for those who may still sleep.
+        let mut flag = 0;
+        loop {
+            let take = |value: u32| (value & OWNER == 0).then_some(value | (holder + 1) | flag);
+            match self.update(at, 0, Ordering::AcqRel, take) {
+                Ok(value) => {
+                    if value & lock::READERS != 0 {
+                        let waited = self.wait_for_readers(holder, number, patience);
+                        if let Err(error) = waited {
+                            self.release_word(number);
+                            return Err(error);
+                        }
+                    }
+                    return Ok(());
+                }
+                Err(_) => {
+                    self.wait_for_owner(number, patience)?;
+                    flag = lock::WAITERS;
+                }
+            }
+        }
+    }
+
+    fn acquire_shared(
+        &self,
+        holder: u32,
+        place: u32,
+        number: u32,
+        patience: &mut Patience,
+    ) -> Result<()> {
+        let at = self.lock_word(number).plus(lock::WORD);
+        loop {
+            let enter = |value: u32| (value & OWNER == 0).then_some(value | lock::READERS);
+            if self.update(at, 0, Ordering::AcqRel, enter).is_ok() {
+                return Ok(());
+            }
+            // Give way: an exclusive taker may be waiting for this very name to go.
+            self.forget_held(holder, place);
+            self.memory.wake(at, u32::MAX);
+            self.wait_for_owner(number, patience)?;
+            self.note_held(holder, place, number, Mode::Shared);
+        }
+    }
+
+    /// Waits a while for lock `number` to lose its exclusive holder.
+    fn wait_for_owner(&self, number: u32, patience: &mut Patience) -> Result<()> {
+        let at = self.lock_word(number).plus(lock::WORD);
+        let value = self.value(at, Ordering::Acquire);
+        let Some(owner) = owner_of(value) else {
+            return Ok(());
+        };
+        if owner >= self.geometry.shape().lanes {
+            return Err(self.corrupt_lock(at, value));
+        }
+        self.refuse_own(owner, number)?;
+        if patience.spin() {
+            return Ok(());
+        }
+        let flag = |value: u32| (value & OWNER != 0).then_some(value | lock::WAITERS);
+        match self.update(at, 0, Ordering::AcqRel, flag) {
+            Ok(value) => self.sleep(patience, at, value | lock::WAITERS, Some(owner)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Refuses to wait for an operation of the calling thread: the caller is a signal handler that
+    /// interrupted it.
+    fn refuse_own(&self, owner: u32, number: u32) -> Result<()> {
+        let at = self.geometry.lane_record(owner).plus(lane::OWNER);
+        if self.value(at, Ordering::Acquire) == self.me() {
+            return Err(Error::OwnLock { lock: number });
+        }
+        Ok(())
+    }
+
+    fn corrupt_lock(&self, at: Offset, value: u32) -> Error {
+        Error::Corrupt {
+            what: "lock word",
+            offset: at,
+            expected: "the number of a lane",
+            found: u64::from(value),
+        }
+    }
+
+    /// With lock `number` held exclusively by `holder`, waits until no lane holds it shared, and
+    /// clears the READERS flag.
+    fn wait_for_readers(&self, holder: u32, number: u32, patience: &mut Patience) -> Result<()> {
+        let at = self.lock_word(number).plus(lock::WORD);
+        while let Some(reader) = self.find_reader(holder, number) {
+            self.refuse_own(reader, number)?;
+            if patience.spin() {
+                continue;
+            }
+            let flag = |value: u32| Some(value | lock::WAITERS);
+            let (Ok(value) | Err(value)) = self.update(at, 0, Ordering::AcqRel, flag);
+            if self.find_reader(holder, number).is_none() {
+                break;
+            }
+            self.sleep(patience, at, value | lock::WAITERS, Some(reader))?;
+        }
+        let clear = |value: u32| Some(value & !lock::READERS);
+        let (Ok(_) | Err(_)) = self.update(at, 0, Ordering::AcqRel, clear);
+        Ok(())
+    }
+
+    /// A lane other than `holder` whose record names lock `number` as shared.
+    fn find_reader(&self, holder: u32, number: u32) -> Option<u32> {
+        let lanes = self.geometry.shape().lanes;
+        (0..lanes).filter(|&lane| lane != holder).find(|&lane| {
+            let owner = self.geometry.lane_record(lane).plus(lane::OWNER);
+            self.value(owner, Ordering::Acquire) != 0
+                && (0..lane::HELD_MAX as u32).any(|place| {
+                    let name = self.value(self.held_word(lane, place), Ordering::Acquire);
+                    volatile::unpack_held(name) == Some((number, true))
+                })
+        })
+    }
+
+    /// Lets go of lock `number`, held by lane `holder` and named at `place`.
+    pub(crate) fn release(&self, holder: u32, place: u32, number: u32, mode: Mode) {
+        match mode {
+            Mode::Exclusive => {
+                self.release_word(number);
+                self.forget_held(holder, place);
+            }
+            Mode::Shared => {
+                self.forget_held(holder, place);
+                self.memory.full_fence();
+                let at = self.lock_word(number).plus(lock::WORD);
+                if self.value(at, Ordering::Acquire) & lock::WAITERS != 0 {
+                    self.memory.wake(at, u32::MAX);
+                }
+            }
+        }
+    }
+
+    fn release_word(&self, number: u32) {
+        let at = self.lock_word(number).plus(lock::WORD);
+        let leave = |value: u32| Some(value & lock::READERS);
+        let (Ok(value) | Err(value)) = self.update(at, 0, Ordering::AcqRel, leave);
+        if value & lock::WAITERS != 0 {
+            self.memory.wake(at, 1);
+        }
+    }
+
+    /// Lets go of everything that the record of lane `dead` names, after its journal record is
+    /// settled. The caller owns the lane now.
+    pub(crate) fn release_all(&self, dead: u32) {
+        for place in 0..lane::HELD_MAX as u32 {
+            let name = self.value(self.held_word(dead, place), Ordering::Acquire);
+            let Some((number, shared)) = volatile::unpack_held(name) else {
+                continue;
+            };
+            if !shared && self.holder(number) == Some(dead) {
+                self.settle_version(number);
+                self.release(dead, place, number, Mode::Exclusive);
+            } else {
+                self.release(dead, place, number, Mode::Shared);
+            }
+        }
+    }
+
+    // --- versions ----------------------------------------------------------------------------
+
+    /// The version of what lock `number` guards; odd while a change is being applied.
+    pub(crate) fn version(&self, number: u32, order: Ordering) -> u32 {
+        self.value(self.lock_word(number).plus(lock::VERSION), order)
+    }
+
+    /// Steps the version of lock `number`, which the caller holds exclusively.
+    pub(crate) fn step_version(&self, number: u32) {
+        let version = self.version(number, Ordering::Relaxed);
+        let at = self.lock_word(number).plus(lock::VERSION);
+        self.set_value(at, version.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Makes the version of lock `number` even again after its holder's death.
+    fn settle_version(&self, number: u32) {
+        if self.version(number, Ordering::Relaxed) % 2 == 1 {
+            self.step_version(number);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Reading without locks.
+//!
+//! A reader notes the version of the lock that guards what it reads, copies, and then looks at the
+//! version again: if it is the same, and was even, what was copied is one committed state. After
+//! repeated failure the reader takes the lock shared. Readers pin nothing and write nothing, so a
+//! stopped reader stops nobody.
+
+use core::sync::atomic::Ordering;
+
+use conquest_format::Offset;
+
+use crate::core::Core;
+use crate::host::Host;
+use crate::lock::Mode;
+use crate::memory::Memory;
+use crate::{Error, Result};
+
+/// Tries before a reader takes the lock.
+const TRIES: u32 = 8;
+
+/// What a reader may look at. What it sees may be torn until the read as a whole succeeds, so it
+/// must not be acted upon before, except by reading on.
+pub struct View<'c, M: Memory, H: Host> {
+    core: &'c Core<M, H>,
+}
+
+impl<M: Memory, H: Host> View<'_, M, H> {
+    /// The region, to check pointers with.
+    pub fn core(&self) -> &Core<M, H> {
+        self.core
+    }
+
+    /// The word at `at`.
+    pub fn word(&self, at: Offset) -> u64 {
+        self.core.memory.load(at, Ordering::Acquire)
+    }
+
+    /// Copies the bytes at `at`.
+    pub fn bytes(&self, at: Offset, out: &mut [u8]) {
+        self.core.memory.read(at, out);
+    }
+}
+
+impl<M: Memory, H: Host> Core<M, H> {
+    /// Reads what lock `number` guards: `look` is called, again if need be, until it has seen one
+    /// committed state. An error of `look` counts only if that state was the cause.
+    ///
+    /// # Errors
+    /// Those of `look`, and of taking the lock.
+    pub fn read<T>(
+        &self,
+        number: u32,
+        mut look: impl FnMut(&View<'_, M, H>) -> Result<T>,
+    ) -> Result<T> {
+        if self.host.is_forked() {
+            self.enter()?;
+        }
+        let view = View { core: self };
+        for _ in 0..TRIES {
+            let before = self.version(number, Ordering::Acquire);
+            if before % 2 == 0 {
+                let seen = look(&view);
+                self.memory.load_fence();
+                if self.version(number, Ordering::Relaxed) == before {
+                    return seen;
+                }
+            }
+            core::hint::spin_loop();
+        }
+        loop {
+            let mut tx = self.begin()?;
+            match tx.lock(number, Mode::Shared) {
+                Ok(()) => return look(&view),
+                Err(Error::Again) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

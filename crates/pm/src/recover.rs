@@ -1,0 +1,101 @@
+//! Recovery: of a process that died, of a thread that ended, of everything after a power failure.
+//!
+//! A slot's lanes are taken over while its kernel lock is held, so that no new process can have the
+//! slot meanwhile; if whoever recovers dies too, the lock is free again and the lanes it had taken
+//! are its own slot's to recover. Every step can be done again.
+
+use core::sync::atomic::Ordering;
+
+use conquest_format::volatile::{self, head, slot};
+
+use crate::Result;
+use crate::core::{Core, locked};
+use crate::host::Host;
+use crate::memory::Memory;
+
+impl<M: Memory, H: Host> Core<M, H> {
+    /// Recovers slot `number`, whose process is dead; false if somebody else is at it or it was
+    /// alive after all.
+    pub(crate) fn recover_slot(&self, number: u32) -> Result<bool> {
+        let Some(claim) = self.host.claim(number)? else {
+            return Ok(false);
+        };
+        let recovered = self.recover_claimed_slot(number);
+        drop(claim);
+        recovered.map(|()| true)
+    }
+
+    /// Recovers slot `number`, whose kernel lock the caller holds.
+    pub(crate) fn recover_claimed_slot(&self, number: u32) -> Result<()> {
+        for lane in 0..self.geometry.shape().lanes {
+            let owner = self.lane_owner(lane);
+            if owner != volatile::ORPHAN
+                && volatile::owner_slot(owner) == Some(number)
+                && self.try_take(lane, owner)
+            {
+                self.settle_lane(lane)?;
+            }
+        }
+        self.forget_searches();
+        // It may have died while it made a lane an orphan, or had adopted one.
+        self.set_value(self.geometry.head(head::ORPHANS), 1, Ordering::Release);
+        let state = self.geometry.slot(number).plus(slot::STATE);
+        self.set_value(state, 0, Ordering::Release);
+        Ok(())
+    }
+
+    /// Recovers the lanes of thread `thread` of this process, if it has ended; whether it had.
+    pub(crate) fn recover_own_thread(&self, thread: u32) -> Result<bool> {
+        let _alone = locked(&self.threads);
+        if self.host.is_thread_alive(thread) {
+            return Ok(false);
+        }
+        self.settle_thread(thread)?;
+        Ok(true)
+    }
+
+    /// Called by a thread that is about to end: its lanes are settled as if it had died.
+    pub fn thread_ends(&self) -> Result<()> {
+        let _alone = locked(&self.threads);
+        self.settle_thread(self.host.identity().thread)
+    }
+
+    fn settle_thread(&self, thread: u32) -> Result<()> {
+        let dead = volatile::owner(self.slot.load(Ordering::Relaxed), thread);
+        for lane in 0..self.geometry.shape().lanes {
+            if self.lane_owner(lane) == dead && self.try_take(lane, dead) {
+                self.settle_lane(lane)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes or drops whatever the dead owner of `lane`, which the caller has taken over, was
+    /// doing: record first, then locks, so that nobody sees what the record has yet to change.
+    pub(crate) fn settle_lane(&self, lane: u32) -> Result<()> {
+        if let Err(error) = self.settle_record(lane) {
+            self.fail("a dead process's journal record is damaged");
+            return Err(error);
+        }
+        self.release_all(lane);
+        self.settle_reclaim(lane);
+        if self.intent(lane).code == 0 {
+            self.leave_lane(lane);
+        } else {
+            self.orphan_lane(lane);
+        }
+        Ok(())
+    }
+
+    /// Recovers all lanes when nobody else is attached: after a power failure, or when the last
+    /// process died.
+    pub(crate) fn recover_all(&self) -> Result<()> {
+        for lane in 0..self.geometry.shape().lanes {
+            self.settle_record(lane)?;
+            if self.intent(lane).code != 0 {
+                self.orphan_lane(lane);
+            }
+        }
+        Ok(())
+    }
+}

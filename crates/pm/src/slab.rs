@@ -1,0 +1,478 @@
+//! The slab manager: typed objects of 64 to 4096 bytes (Conquest 2002, 3.4).
+//!
+//! A slab is 1 to 7 pages of objects of one kind; one persistent word, its map, says which are
+//! allocated. A lane leases one slab a kind and allocates there alone; anybody may free anywhere.
+//! Slabs with room are found by hints: per group one bit a kind, which is set when an object is
+//! freed and taken away by whoever looks and finds nothing. A group that nobody has looked at since
+//! the attach generation began may have room for every kind, so nothing has to be rebuilt at
+//! attach.
+//!
+//! A slab whose last object was freed is given back to the page manager, unless a lane has leased
+//! it.
+
+use core::sync::atomic::Ordering;
+
+use conquest_format::descriptor::Descriptor;
+use conquest_format::journal::{Action, Entry};
+use conquest_format::kind::{KINDS, Kind};
+use conquest_format::volatile::{group, head, lane, slab};
+use conquest_format::{GROUP_PAGES, Offset, WORD, geometry};
+
+use crate::core::Core;
+use crate::host::Host;
+use crate::memory::Memory;
+use crate::object::{Object, Place, Ptr};
+use crate::pages::Side;
+use crate::tx::Tx;
+use crate::{Error, Result};
+
+/// An object that nothing points to yet, all zeros until filled. [`Tx::seal`] ends its filling and
+/// only then tells where it is.
+#[derive(Debug)]
+#[must_use]
+pub struct Fresh<T> {
+    place: Place,
+    object: core::marker::PhantomData<fn() -> T>,
+}
+
+const LEASE_LANE: u32 = 0xFFFF;
+
+impl<M: Memory, H: Host> Core<M, H> {
+    fn slab_word(&self, lane: u32, kind: Kind) -> Offset {
+        self.geometry
+            .lane_record(lane)
+            .plus(lane::SLABS + u64::from(kind.number()) * WORD)
+    }
+
+    fn slab_lease_word(&self, page: u64) -> Offset {
+        self.geometry.slab_record(page).plus(slab::LEASE)
+    }
+
+    fn slab_lease(&self, page: u64) -> u32 {
+        self.value(self.slab_lease_word(page), Ordering::Acquire) & LEASE_LANE
+    }
+
+    /// The objects of the slab at `page` that nobody can allocate now.
+    fn slab_occupied(&self, page: u64, kind: Kind) -> u64 {
+        let map = self.geometry.slab_map(page);
+        let busy = self.busy(map);
+        busy | self.memory.load(map, Ordering::Acquire) | !all_objects(self.spec(kind).objects())
+    }
+
+    fn partial_word(&self, number: u64, kind: Kind) -> (Offset, u32) {
+        let kind = u64::from(kind.number());
+        let at = self
+            .geometry
+            .group_record(number)
+            .plus(group::PARTIAL + kind / 32 * WORD);
+        (at, 1 << (kind % 32))
+    }
+
+    fn partial_from(&self, kind: Kind) -> Offset {
+        self.geometry
+            .head(head::PARTIAL_FROM + u64::from(kind.number()) * WORD)
+    }
+
+    /// Hints that group `number` has a slab of `kind` with room.
+    fn set_partial(&self, number: u64, kind: Kind) {
+        let (at, bit) = self.partial_word(number, kind);
+        let set = |old: u32| (old & bit == 0).then_some(old | bit);
+        let (Ok(_) | Err(_)) = self.update(at, u32::MAX, Ordering::AcqRel, set);
+        let lower = |old: u32| (u64::from(old) > number).then_some(number as u32);
+        let from = self.partial_from(kind);
+        let (Ok(_) | Err(_)) = self.update(from, 0, Ordering::AcqRel, lower);
+    }
+
+    /// Takes the hint away; whether it was there.
+    fn take_partial(&self, number: u64, kind: Kind) -> bool {
+        let (at, bit) = self.partial_word(number, kind);
+        let take = |old: u32| (old & bit != 0).then_some(old & !bit);
+        self.update(at, u32::MAX, Ordering::AcqRel, take).is_ok()
+    }
+
+    /// Notes that an object of the slab at `page` was freed.
+    pub(crate) fn note_object_freed(&self, page: u64) {
+        if let Ok(Descriptor::Slab(kind)) = self.descriptor(page) {
+            self.set_partial(page / GROUP_PAGES, kind);
+        }
+    }
+
+    /// The slab of `kind` that lane `lane` has leased, if it still is one.
+    fn leased_slab(&self, lane: u32, kind: Kind) -> Option<u64> {
+        let at = self.slab_word(lane, kind);
+        let page = u64::from(self.value(at, Ordering::Relaxed).checked_sub(1)?);
+        if page >= self.groups() * GROUP_PAGES || self.slab_lease(page) != lane + 1 {
+            return None;
+        }
+        (self.descriptor(page).ok()? == Descriptor::Slab(kind)).then_some(page)
+    }
+
+    /// Gives lane `lane` the lease of the slab at `page` if `from` (a lane plus one, 0 for nobody)
+    /// has it.
+    fn take_slab(&self, lane: u32, kind: Kind, page: u64, from: u32) -> bool {
+        self.set_value(
+            self.slab_word(lane, kind),
+            page as u32 + 1,
+            Ordering::Release,
+        );
+        let take = |old: u32| (old & LEASE_LANE == from).then_some(lane + 1);
+        self.update(self.slab_lease_word(page), 0, Ordering::AcqRel, take)
+            .is_ok()
+    }
+
+    /// Ends lane `lane`'s lease of its slab of `kind`.
+    fn drop_slab(&self, lane: u32, kind: Kind) {
+        if let Some(page) = self.leased_slab(lane, kind) {
+            self.set_value(self.slab_lease_word(page), 0, Ordering::Release);
+            // Freed while leased: whoever looked for room then passed the slab over.
+            self.memory.full_fence();
+            if self.slab_occupied(page, kind) != u64::MAX {
+                self.set_partial(page / GROUP_PAGES, kind);
+            }
+        }
+        self.set_value(self.slab_word(lane, kind), 0, Ordering::Release);
+    }
+
+    /// Makes every search for a slab with room start from the first group: a search may have died.
+    pub(crate) fn forget_searches(&self) {
+        for kind in (0..KINDS as u8).filter_map(Kind::new) {
+            let (Ok(_) | Err(_)) =
+                self.update(self.partial_from(kind), 0, Ordering::AcqRel, |_| Some(0));
+        }
+    }
+
+    /// Finishes what a dead owner of lane `lane` was giving back.
+    pub(crate) fn settle_reclaim(&self, lane: u32) {
+        let at = self.geometry.lane_record(lane).plus(lane::RECLAIM);
+        let Some(page) = self.value(at, Ordering::Acquire).checked_sub(1) else {
+            return;
+        };
+        let page = u64::from(page);
+        if self.slab_lease(page) == lane + 1 {
+            self.set_value(self.slab_lease_word(page), 0, Ordering::Release);
+            self.note_object_freed(page);
+        }
+        self.set_value(at, 0, Ordering::Release);
+    }
+}
+
+/// One bit for each of `objects` objects.
+fn all_objects(objects: u64) -> u64 {
+    if objects == 0 {
+        0
+    } else {
+        u64::MAX >> (64 - objects)
+    }
+}
+
+impl<M: Memory, H: Host> Tx<'_, M, H> {
+    /// Allocates an object, all zeros.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Again`], [`Error::TooLarge`].
+    pub fn alloc<T: Object>(&mut self) -> Result<Fresh<T>> {
+        let place = self.alloc_object(T::KIND)?;
+        self.zero(place);
+        Ok(Fresh {
+            place,
+            object: core::marker::PhantomData,
+        })
+    }
+
+    /// Stores `value` in word `index` of a new object.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] past its end.
+    pub fn fill_word<T>(&mut self, fresh: &Fresh<T>, index: u64, value: u64) -> Result<()> {
+        let Some(at) = fresh.place.word(index) else {
+            return Err(past_the_end(index * WORD, fresh.place));
+        };
+        self.core.memory.put(at, value, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Copies `bytes` to byte `start` of a new object.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] past its end.
+    pub fn fill<T>(&mut self, fresh: &Fresh<T>, start: u64, bytes: &[u8]) -> Result<()> {
+        let Some(part) = fresh.place.part(start, bytes.len() as u64) else {
+            return Err(past_the_end(
+                start.saturating_add(bytes.len() as u64),
+                fresh.place,
+            ));
+        };
+        self.core.memory.put_bytes(part.offset(), bytes);
+        Ok(())
+    }
+
+    /// Ends the filling of a new object: from now on the transaction may point to it.
+    pub fn seal<T: Object>(&mut self, fresh: Fresh<T>) -> Ptr<T> {
+        self.prepared(fresh.place.offset(), fresh.place.len());
+        Ptr::new(fresh.place.offset())
+    }
+
+    /// Stages the freeing of an object. The caller holds the lock over whatever points to it.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it is not allocated, or freed twice.
+    pub fn free<T: Object>(&mut self, ptr: Ptr<T>) -> Result<()> {
+        self.core.resolve(ptr)?;
+        let place = self.core.slab_place(ptr.offset(), T::KIND)?;
+        let target = self.core.geometry.slab_map(place.head);
+        let operand = 1 << place.index;
+        if self.staged_bits(target, Action::Free) & operand != 0 {
+            return Err(Error::Corrupt {
+                what: "freed object",
+                offset: ptr.offset(),
+                expected: "an object that is freed once",
+                found: operand,
+            });
+        }
+        self.stage(Entry {
+            target,
+            action: Action::Free,
+            operand,
+        })?;
+        self.may_empty(place.head);
+        Ok(())
+    }
+
+    fn alloc_object(&mut self, kind: Kind) -> Result<Place> {
+        let spec = self.core.spec(kind);
+        if !spec.is_object() {
+            return Err(Error::TooLarge {
+                what: "objects of a kind of page runs",
+                wanted: 1,
+                most: 0,
+            });
+        }
+        let page = self.slab_with_room(kind)?;
+        let (index, next) = self.pick(page, kind);
+        let target = self.core.geometry.slab_map(page);
+        self.stage(Entry {
+            target,
+            action: Action::Allocate,
+            operand: 1 << index,
+        })?;
+        let lease = next << 16 | (self.lane + 1);
+        self.core
+            .set_value(self.core.slab_lease_word(page), lease, Ordering::Release);
+        let size = u64::from(spec.object_size);
+        Ok(Place::new(
+            self.core.geometry.page(page).plus(index * size),
+            size,
+        ))
+    }
+
+    /// The free object of the lane's slab at `page` to take, and where to look next: round and
+    /// round, so that what was freed last is used last (SIMFS 4.1).
+    fn pick(&self, page: u64, kind: Kind) -> (u64, u32) {
+        let free = !self.unavailable_objects(page, kind);
+        let cursor = self
+            .core
+            .value(self.core.slab_lease_word(page), Ordering::Relaxed)
+            >> 16;
+        let from = free & (u64::MAX << (cursor % 64));
+        let index = if from != 0 { from } else { free }.trailing_zeros();
+        (u64::from(index), (index + 1) % 64)
+    }
+
+    fn unavailable_objects(&self, page: u64, kind: Kind) -> u64 {
+        let staged = self.staged_bits(self.core.geometry.slab_map(page), Action::Allocate);
+        self.core.slab_occupied(page, kind) | staged
+    }
+
+    fn has_room(&self, page: u64, kind: Kind) -> bool {
+        self.unavailable_objects(page, kind) != u64::MAX
+    }
+
+    /// A slab of `kind` with room that the lane has leased: the one it has, another one, or a new
+    /// one.
+    fn slab_with_room(&mut self, kind: Kind) -> Result<u64> {
+        if let Some(page) = self
+            .fresh_slab(kind)
+            .or_else(|| self.core.leased_slab(self.lane, kind))
+            && self.has_room(page, kind)
+        {
+            return Ok(page);
+        }
+        self.core.drop_slab(self.lane, kind);
+        if let Some(page) = self.find_hinted(kind) {
+            return Ok(page);
+        }
+        match self.new_slab(kind) {
+            Err(Error::NoSpace {
+                wanted,
+                free,
+                total,
+            }) => self.find_anywhere(kind)?.ok_or(Error::NoSpace {
+                wanted,
+                free,
+                total,
+            }),
+            made => made,
+        }
+    }
+
+    /// The slab of `kind` that this transaction is making, if the lane's word names one: its pages
+    /// are staged, not yet allocated.
+    fn fresh_slab(&self, kind: Kind) -> Option<u64> {
+        let at = self.core.slab_word(self.lane, kind);
+        let page = u64::from(self.core.value(at, Ordering::Relaxed).checked_sub(1)?);
+        let bit = page % GROUP_PAGES;
+        let word = self
+            .core
+            .geometry
+            .bitmap(page / GROUP_PAGES)
+            .plus(bit / 64 * WORD);
+        let staged = self.staged_bits(word, Action::Allocate) >> (bit % 64) & 1 == 1;
+        (staged && self.core.slab_lease(page) == self.lane + 1).then_some(page)
+    }
+
+    fn find_hinted(&mut self, kind: Kind) -> Option<u64> {
+        let from = self.core.partial_from(kind);
+        let first = u64::from(self.core.value(from, Ordering::Acquire));
+        let groups = self.core.slab_groups();
+        // Claims the search before looking: whoever frees meanwhile lowers the word again.
+        let all = (groups as u32).max(first as u32);
+        if !self.core.replace(from, first as u32, all, Ordering::AcqRel) {
+            return None;
+        }
+        for number in first..groups {
+            if !self.core.take_partial(number, kind) {
+                continue;
+            }
+            if let Some(page) = self.find_in(number, kind, false) {
+                // There may be more, here and further on.
+                self.core.set_partial(number, kind);
+                return Some(page);
+            }
+        }
+        None
+    }
+
+    /// Leases a slab of `kind` with room in group `number`; also from an idle lane, if `from_idle`.
+    fn find_in(&mut self, number: u64, kind: Kind, from_idle: bool) -> Option<u64> {
+        (number * GROUP_PAGES..(number + 1) * GROUP_PAGES).find(|&page| {
+            if self.core.descriptor(page).ok() != Some(Descriptor::Slab(kind))
+                || !self.has_room(page, kind)
+            {
+                return false;
+            }
+            match self.core.slab_lease(page).checked_sub(1) {
+                None => self.core.take_slab(self.lane, kind, page, 0) && self.holds(page, kind),
+                Some(holder) if from_idle && holder != self.lane => {
+                    let idle =
+                        holder < self.core.geometry.shape().lanes && self.core.try_take(holder, 0);
+                    let taken = idle && self.core.take_slab(self.lane, kind, page, holder + 1);
+                    if idle {
+                        self.core.leave_lane(holder);
+                    }
+                    taken && self.holds(page, kind)
+                }
+                Some(_) => false,
+            }
+        })
+    }
+
+    /// Whether the slab just leased is still what it was when it was looked at: with the lease in
+    /// hand nobody else can fill it up or give it back.
+    fn holds(&self, page: u64, kind: Kind) -> bool {
+        let good = self.core.descriptor(page).ok() == Some(Descriptor::Slab(kind))
+            && self.has_room(page, kind);
+        if !good {
+            self.core
+                .set_value(self.core.slab_lease_word(page), 0, Ordering::Release);
+        }
+        good
+    }
+
+    /// Looks through all slabs, leased ones included, when there is no space for a new one.
+    fn find_anywhere(&mut self, kind: Kind) -> Result<Option<u64>> {
+        for number in 0..self.core.slab_groups() {
+            if let Some(page) = self.find_in(number, kind, true) {
+                return Ok(Some(page));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes a slab in the lowest group with room. It exists from the transaction's commit on.
+    fn new_slab(&mut self, kind: Kind) -> Result<u64> {
+        let pages = u64::from(self.core.spec(kind).slab_pages);
+        let head = self.take_pages(Side::Low, pages)?;
+        self.describe(head, pages, |page| match page - head {
+            0 => Descriptor::Slab(kind),
+            back => Descriptor::SlabTail(kind, back),
+        })?;
+        // The map is journalled, not prepared: a record's checksum must not cover what the record
+        // changes.
+        let target = self.core.geometry.slab_map(head);
+        self.stage(Entry {
+            target,
+            action: Action::Set,
+            operand: 0,
+        })?;
+        self.cover_slab_groups(head / GROUP_PAGES + 1);
+        self.core.set_value(
+            self.core.slab_lease_word(head),
+            self.lane + 1,
+            Ordering::Release,
+        );
+        let at = self.core.slab_word(self.lane, kind);
+        self.core.set_value(at, head as u32 + 1, Ordering::Release);
+        Ok(head)
+    }
+
+    /// Raises the number of groups among which all slabs are to `groups`. The word only grows and
+    /// being too large does no harm, so it needs no journal; two lanes that raise it at once may
+    /// leave the lower value, hence the loop.
+    fn cover_slab_groups(&mut self, groups: u64) {
+        let at = geometry::STATE_SLAB_GROUPS;
+        while self.core.memory.load(at, Ordering::Acquire) < groups {
+            self.core.memory.put(at, groups, Ordering::Release);
+            self.prepared_shared(at, WORD);
+        }
+    }
+
+    /// Gives the slab at `head` back to the page manager, if it is empty and nobody has leased it:
+    /// a record of its own, after the transaction's. The lane is still held, no lock is.
+    pub(crate) fn reclaim_slab(&mut self, head: u64) -> Result<()> {
+        let at = self
+            .core
+            .geometry
+            .lane_record(self.lane)
+            .plus(lane::RECLAIM);
+        let Ok(Descriptor::Slab(kind)) = self.core.descriptor(head) else {
+            return Ok(());
+        };
+        let map = self.core.geometry.slab_map(head);
+        let is_empty =
+            |core: &Core<M, H>| core.busy(map) | core.memory.load(map, Ordering::Acquire) == 0;
+        if self.core.slab_lease(head) != 0 || !is_empty(self.core) {
+            return Ok(());
+        }
+        self.core.set_value(at, head as u32 + 1, Ordering::Release);
+        let lease = self.core.slab_lease_word(head);
+        if self.core.replace(lease, 0, self.lane + 1, Ordering::AcqRel) {
+            // Leased now: an empty slab stays empty, and stays a slab.
+            let still = self.core.descriptor(head).ok() == Some(Descriptor::Slab(kind));
+            if still && is_empty(self.core) {
+                self.free_pages(head, u64::from(self.core.spec(kind).slab_pages))?;
+                self.commit_record()?;
+            }
+            self.core.set_value(lease, 0, Ordering::Release);
+        }
+        self.core.set_value(at, 0, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn past_the_end(end: u64, place: Place) -> Error {
+    Error::TooLarge {
+        what: "bytes in an object",
+        wanted: end,
+        most: place.len(),
+    }
+}

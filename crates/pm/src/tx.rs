@@ -1,0 +1,424 @@
+//! A transaction: one atomic change of the region, through a journal lane.
+//!
+//! Locks are taken, new objects built out of sight, changes staged; [`Tx::commit`] makes all of it
+//! happen or, if the power fails or the process dies before its commit point, none. Dropping a
+//! transaction drops all of it.
+//!
+//! Fences on media that need them: one that commits (record and prepared objects together), one
+//! that makes the applied words durable, one that retires; one more, first, if the prepared objects
+//! are too large for the checksum (more than 1 KiB, or page runs).
+
+use core::sync::atomic::Ordering;
+
+use conquest_format::geometry::{ROOTS, STATE_ROOTS};
+use conquest_format::journal::{
+    self, Action, Commit, ENTRIES_MAX, Entry, RANGE_BYTES_MAX, RANGES_MAX,
+};
+use conquest_format::volatile::lane;
+use conquest_format::{Offset, WORD};
+
+use crate::core::Core;
+use crate::host::Host;
+use crate::journal::entry_at;
+use crate::lock::Mode;
+use crate::memory::Memory;
+use crate::object::Place;
+use crate::{Error, Result};
+
+/// Locks that a transaction can hold; the held list's last place is for the region's growth.
+pub const LOCKS_MAX: usize = lane::HELD_MAX as usize - 1;
+/// The held list's place for the lock under which the region grows.
+pub(crate) const GROW_PLACE: u32 = lane::HELD_MAX as u32 - 1;
+/// Entries that a transaction can stage: room is kept for the page count and prepared ranges.
+pub const STAGED_MAX: u64 = ENTRIES_MAX - RANGES_MAX - 1;
+/// Slabs that one transaction can empty and give back at once; more are given back later.
+const EMPTIED_MAX: usize = 4;
+
+/// A transaction. It holds a journal lane until it is committed or dropped.
+pub struct Tx<'c, M: Memory, H: Host> {
+    pub(crate) core: &'c Core<M, H>,
+    pub(crate) lane: u32,
+    /// The lane's commit word, retired.
+    commit: Commit,
+    entries: u64,
+    ranges: [(Offset, u64); RANGES_MAX as usize],
+    ranges_used: usize,
+    range_bytes: u64,
+    /// Whether something was written back that the record's checksum does not cover.
+    needs_prepare_fence: bool,
+    held: [(u32, Mode); LOCKS_MAX],
+    held_used: usize,
+    /// Pages allocated less pages freed.
+    pages: i64,
+    interruptible: bool,
+    emptied: [Option<u64>; EMPTIED_MAX],
+    /// Whether the lane is left at the end; otherwise it stays the caller's.
+    leaves_lane: bool,
+}
+
+impl<M: Memory, H: Host> Core<M, H> {
+    /// Begins a transaction, waiting for a lane if need be.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] once the region has failed.
+    pub fn begin(&self) -> Result<Tx<'_, M, H>> {
+        self.begin_with(false)
+    }
+
+    /// Begins a transaction whose waits end with [`Error::Interrupted`] when a signal arrives.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] once the region has failed, [`Error::Interrupted`].
+    pub fn begin_interruptible(&self) -> Result<Tx<'_, M, H>> {
+        self.begin_with(true)
+    }
+
+    fn begin_with(&self, interruptible: bool) -> Result<Tx<'_, M, H>> {
+        self.enter()?;
+        let lane = self.take_lane(interruptible)?;
+        match self.begin_on(lane, interruptible, true) {
+            Ok(tx) => Ok(tx),
+            Err(error) => {
+                self.leave_lane(lane);
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins a transaction on a lane that the caller owns; the lane is left at its end if
+    /// `leaves_lane`.
+    pub(crate) fn begin_on(
+        &self,
+        lane: u32,
+        interruptible: bool,
+        leaves_lane: bool,
+    ) -> Result<Tx<'_, M, H>> {
+        let commit = self.commit_word(lane)?;
+        if commit.is_armed() {
+            return Err(Error::Corrupt {
+                what: "free lane",
+                offset: self.geometry.lane(lane),
+                expected: "a retired record",
+                found: commit.pack(),
+            });
+        }
+        Ok(Tx {
+            core: self,
+            lane,
+            commit,
+            entries: 0,
+            ranges: [(Offset::NONE, 0); RANGES_MAX as usize],
+            ranges_used: 0,
+            range_bytes: 0,
+            needs_prepare_fence: false,
+            held: [(0, Mode::Shared); LOCKS_MAX],
+            held_used: 0,
+            pages: 0,
+            interruptible,
+            emptied: [None; EMPTIED_MAX],
+            leaves_lane,
+        })
+    }
+
+    /// Runs `operation` in a transaction, again while it returns [`Error::Again`].
+    ///
+    /// # Errors
+    /// Whatever `operation` or the commit returns.
+    pub fn run<T>(&self, mut operation: impl FnMut(&mut Tx<'_, M, H>) -> Result<T>) -> Result<T> {
+        loop {
+            let mut tx = self.begin()?;
+            match operation(&mut tx) {
+                Ok(value) => {
+                    tx.commit()?;
+                    return Ok(value);
+                }
+                Err(Error::Again) => drop(tx),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl<M: Memory, H: Host> Tx<'_, M, H> {
+    /// The region.
+    pub fn core(&self) -> &Core<M, H> {
+        self.core
+    }
+
+    /// Takes lock `number` (numbers past the table wrap) and keeps it until the end. A lock that is
+    /// held already is not taken again.
+    ///
+    /// # Errors
+    /// [`Error::OwnLock`] if the calling thread holds it in another transaction, or this one holds
+    /// it shared and wants it exclusively; [`Error::TooLarge`]; [`Error::Interrupted`].
+    pub fn lock(&mut self, number: u32, mode: Mode) -> Result<()> {
+        let number = number & (self.core.geometry.shape().locks - 1);
+        let held = self.held.iter().take(self.held_used);
+        if let Some(&(_, has)) = held.clone().find(|(held, _)| *held == number) {
+            if has == Mode::Shared && mode == Mode::Exclusive {
+                return Err(Error::OwnLock { lock: number });
+            }
+            return Ok(());
+        }
+        let Some(place) = self.held.get_mut(self.held_used) else {
+            return Err(Error::TooLarge {
+                what: "locks",
+                wanted: LOCKS_MAX as u64 + 1,
+                most: LOCKS_MAX as u64,
+            });
+        };
+        let at = self.held_used as u32;
+        self.core
+            .acquire(self.lane, at, number, mode, self.interruptible)?;
+        *place = (number, mode);
+        self.held_used += 1;
+        Ok(())
+    }
+
+    /// Stages a store of `value` to the word at `at`: a word of an object, or a root. The caller
+    /// holds the lock that guards it exclusively.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] if the lane is full, [`Error::Corrupt`] if no object can be at `at`.
+    pub fn set(&mut self, at: Offset, value: u64) -> Result<()> {
+        let roots = STATE_ROOTS.bytes()..STATE_ROOTS.plus(ROOTS * WORD).bytes();
+        let in_heap = self.core.geometry.page_of(at).is_some();
+        if !at.is_aligned(WORD) || !(in_heap || roots.contains(&at.bytes())) {
+            return Err(Error::Corrupt {
+                what: "target of a change",
+                offset: at,
+                expected: "a word of the heap or a root",
+                found: at.bytes(),
+            });
+        }
+        if self.is_prepared(at) {
+            // Part of a new object still: the record's checksum covers it, so the record itself
+            // must not change it.
+            self.core.memory.put(at, value, Ordering::Relaxed);
+            self.core.memory.write_back(at, WORD);
+            return Ok(());
+        }
+        self.stage(Entry {
+            target: at,
+            action: Action::Set,
+            operand: value,
+        })
+    }
+
+    fn is_prepared(&self, at: Offset) -> bool {
+        let at = at.bytes();
+        let mut ranges = self.ranges.iter().take(self.ranges_used);
+        ranges.any(|&(start, len)| (start.bytes()..start.plus(len).bytes()).contains(&at))
+    }
+
+    /// The word at `at` as this transaction sees it: the value it staged last, or the present one.
+    pub fn get(&self, at: Offset) -> u64 {
+        (0..self.entries)
+            .rev()
+            .find_map(|index| {
+                let entry = Entry::unpack(self.core.load_pair(self.entry(index)))?;
+                (entry.target == at && entry.action == Action::Set).then_some(entry.operand)
+            })
+            .unwrap_or_else(|| self.core.memory.load(at, Ordering::Acquire))
+    }
+
+    /// The bits that this transaction has staged with `action` for the word at `at`.
+    pub(crate) fn staged_bits(&self, at: Offset, action: Action) -> u64 {
+        (0..self.entries)
+            .filter_map(|index| Entry::unpack(self.core.load_pair(self.entry(index))))
+            .filter(|entry| entry.target == at && entry.action == action)
+            .fold(0, |bits, entry| bits | entry.operand)
+    }
+
+    pub(crate) fn stage(&mut self, entry: Entry) -> Result<()> {
+        if self.entries >= STAGED_MAX {
+            return Err(Error::TooLarge {
+                what: "journal entries",
+                wanted: self.entries + 1,
+                most: STAGED_MAX,
+            });
+        }
+        self.refuse_child()?;
+        self.core.stage_pair(self.entry(self.entries), entry.pack());
+        self.entries += 1;
+        Ok(())
+    }
+
+    fn entry(&self, index: u64) -> Offset {
+        entry_at(self.core.geometry.lane(self.lane), index)
+    }
+
+    /// In a child forked while this transaction was open, the transaction is the parent's.
+    fn refuse_child(&self) -> Result<()> {
+        if self.core.host.is_forked() {
+            Err(Error::Again)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Counts `pages` allocated (or, if negative, freed) pages.
+    pub(crate) fn count_pages(&mut self, pages: i64) {
+        self.pages += pages;
+    }
+
+    /// Sees to it that `len` bytes at `at`, of an object that nothing points to yet, are durable no
+    /// later than the record.
+    pub(crate) fn prepared(&mut self, at: Offset, len: u64) {
+        if !self.core.memory.needs_write_back() {
+            return;
+        }
+        self.core.memory.write_back(at, len);
+        match self.ranges.get_mut(self.ranges_used) {
+            Some(range) if self.range_bytes + len <= RANGE_BYTES_MAX => {
+                *range = (at, len);
+                self.ranges_used += 1;
+                self.range_bytes += len;
+            }
+            _ => self.needs_prepare_fence = true,
+        }
+    }
+
+    /// [`Self::prepared`] for words that others may change too: a checksum can't cover them.
+    pub(crate) fn prepared_shared(&mut self, at: Offset, len: u64) {
+        self.core.memory.write_back(at, len);
+        self.needs_prepare_fence = true;
+    }
+
+    /// Remembers that an object of the slab at `head` is being freed.
+    pub(crate) fn may_empty(&mut self, head: u64) {
+        if self.emptied.contains(&Some(head)) {
+            return;
+        }
+        if let Some(place) = self.emptied.iter_mut().find(|place| place.is_none()) {
+            *place = Some(head);
+        }
+    }
+
+    /// Commits: returns when every change has happened and, on media that need it, is durable.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if the region is damaged; the region has failed then.
+    pub fn commit(mut self) -> Result<()> {
+        self.commit_step()
+    }
+
+    /// Commits like [`Self::commit`], but finishes, step by step, the intent that the transaction
+    /// has set before it returns.
+    ///
+    /// # Errors
+    /// Those of [`Self::commit`] and of the intent's handler.
+    pub fn commit_and_finish(mut self) -> Result<()> {
+        self.commit_step()?;
+        self.leaves_lane = false;
+        let finished = self.core.finish_intent(self.lane);
+        match finished {
+            Ok(()) => self.core.leave_lane(self.lane),
+            Err(_) => self.core.orphan_lane(self.lane),
+        }
+        finished
+    }
+
+    /// Commits one step of an intent; the lane stays the caller's.
+    pub(crate) fn commit_step(&mut self) -> Result<()> {
+        self.commit_record()?;
+        self.unlock_all();
+        self.give_slabs_back()
+    }
+
+    pub(crate) fn commit_record(&mut self) -> Result<()> {
+        self.refuse_child()?;
+        if self.pages != 0 {
+            let at = self.core.geometry.lane(self.lane).plus(journal::PAGES_USED);
+            let used = self.core.memory.load(at, Ordering::Relaxed);
+            let operand = used.wrapping_add_signed(self.pages);
+            let entry = Entry {
+                target: at,
+                action: Action::Set,
+                operand,
+            };
+            self.core.stage_pair(self.entry(self.entries), entry.pack());
+            self.entries += 1;
+        }
+        if self.entries == 0 {
+            return Ok(());
+        }
+        if self.needs_prepare_fence {
+            self.core.memory.fence();
+        }
+        let ranges = self.ranges.iter().take(self.ranges_used);
+        for (index, &(at, len)) in ranges.enumerate() {
+            let place = self.entry(self.entries + index as u64);
+            self.core.stage_pair(place, [at.bytes(), len]);
+        }
+        let commit = self.commit.next(self.entries, self.ranges_used as u64);
+        self.core.arm(self.lane, commit);
+        self.step_versions();
+        if let Err(error) = self.core.apply(self.lane, commit) {
+            self.core.fail("a journal record could not be applied");
+            return Err(error);
+        }
+        self.core.retire(self.lane, commit);
+        self.core.clear_freed(self.lane, commit);
+        self.step_versions();
+        self.commit = commit.retired();
+        self.reset_record();
+        Ok(())
+    }
+
+    fn reset_record(&mut self) {
+        self.entries = 0;
+        self.ranges_used = 0;
+        self.range_bytes = 0;
+        self.needs_prepare_fence = false;
+        self.pages = 0;
+    }
+
+    fn step_versions(&self) {
+        for &(number, mode) in self.held.iter().take(self.held_used) {
+            if mode == Mode::Exclusive {
+                self.core.step_version(number);
+            }
+        }
+    }
+
+    fn unlock_all(&mut self) {
+        let held = self.held.iter().take(self.held_used);
+        for (place, &(number, mode)) in held.enumerate().rev() {
+            self.core.release(self.lane, place as u32, number, mode);
+        }
+        self.held_used = 0;
+    }
+
+    fn give_slabs_back(&mut self) -> Result<()> {
+        let emptied = core::mem::take(&mut self.emptied);
+        for head in emptied.into_iter().flatten() {
+            self.reclaim_slab(head)?;
+        }
+        Ok(())
+    }
+
+    /// The object at `place`, filled with zeros: nothing points to it yet.
+    pub(crate) fn zero(&mut self, place: Place) {
+        self.core.memory.put_zeros(place.offset(), place.len());
+    }
+}
+
+impl<M: Memory, H: Host> Drop for Tx<'_, M, H> {
+    fn drop(&mut self) {
+        if self.core.host.is_forked() {
+            return;
+        }
+        // A record that could not be applied keeps its locks and lane: the region has failed.
+        let retired = self
+            .core
+            .commit_word(self.lane)
+            .is_ok_and(|commit| !commit.is_armed());
+        if retired {
+            self.unlock_all();
+            if self.leaves_lane {
+                self.core.leave_lane(self.lane);
+            }
+        }
+    }
+}

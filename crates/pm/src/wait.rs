@@ -1,0 +1,119 @@
+//! Waiting: spin, then sleep in the kernel, look for a dead holder, name a slow one.
+
+use core::sync::atomic::Ordering;
+use std::time::Duration;
+
+use conquest_format::Offset;
+use conquest_format::volatile::{self, lane, slot};
+
+use crate::core::{Core, Holder};
+use crate::host::Host;
+use crate::memory::{Memory, Wake};
+use crate::{Error, Result};
+
+/// Looks at the word before the first sleep.
+const SPINS: u32 = 64;
+/// Longest sleep before the holder's death is looked for: a fifth of the promised 100 ms.
+const NAP: Duration = Duration::from_millis(20);
+/// Nanoseconds after which a holder is named.
+const SLOW: u64 = 1_000_000_000;
+
+/// One wait, from the first failed try to success.
+pub(crate) struct Patience {
+    spins: u32,
+    /// Nanoseconds on the host's clock; set at the first sleep.
+    since: Option<u64>,
+    /// Nanoseconds waited when a holder was last named.
+    named: u64,
+    interruptible: bool,
+}
+
+impl Patience {
+    pub(crate) fn new(interruptible: bool) -> Self {
+        Patience {
+            spins: 0,
+            since: None,
+            named: 0,
+            interruptible,
+        }
+    }
+
+    /// Whether it is still too early to sleep.
+    pub(crate) fn spin(&mut self) -> bool {
+        self.spins += 1;
+        core::hint::spin_loop();
+        self.spins <= SPINS
+    }
+}
+
+impl<M: Memory, H: Host> Core<M, H> {
+    /// Sleeps while the volatile word at `at` has the low half `seen`, and then, if lane `holder`
+    /// is why, sees to its owner: recovers it if it is dead, names it if it is slow.
+    pub(crate) fn sleep(
+        &self,
+        patience: &mut Patience,
+        at: Offset,
+        seen: u32,
+        holder: Option<u32>,
+    ) -> Result<()> {
+        let since = *patience.since.get_or_insert_with(|| self.host.now());
+        match self.memory.wait(at, seen, NAP) {
+            Wake::Woken => return Ok(()),
+            Wake::Interrupted if patience.interruptible => return Err(Error::Interrupted),
+            Wake::Interrupted | Wake::TimedOut => {}
+        }
+        self.check_health()?;
+        let Some(holder) = holder else { return Ok(()) };
+        if self.see_to(holder)? {
+            return Ok(());
+        }
+        let waited = self.host.now().saturating_sub(since);
+        if waited >= patience.named + SLOW {
+            patience.named = waited;
+            self.name_holder(holder, Duration::from_nanos(waited));
+        }
+        Ok(())
+    }
+
+    /// If the owner of lane `holder` is dead, recovers it; whether it was.
+    pub(crate) fn see_to(&self, holder: u32) -> Result<bool> {
+        let at = self.geometry.lane_record(holder).plus(lane::OWNER);
+        let owner = self.value(at, Ordering::Acquire);
+        let Some(number) = volatile::owner_slot(owner) else {
+            return Ok(false);
+        };
+        if owner == volatile::ORPHAN {
+            return Ok(false);
+        }
+        if number == self.slot.load(Ordering::Relaxed) {
+            return self.recover_own_thread(volatile::owner_thread(owner));
+        }
+        if self.host.is_claimed(number)? {
+            return Ok(false);
+        }
+        self.recover_slot(number)
+    }
+
+    fn name_holder(&self, holder: u32, waited: Duration) {
+        let Some(on_slow) = &self.options.on_slow else {
+            return;
+        };
+        let at = self.geometry.lane_record(holder).plus(lane::OWNER);
+        let owner = self.value(at, Ordering::Acquire);
+        let Some(number) = volatile::owner_slot(owner) else {
+            return;
+        };
+        let record = self.geometry.slot(number);
+        let process = self.value(record.plus(slot::PID), Ordering::Relaxed);
+        let namespace = self
+            .memory
+            .load(record.plus(slot::PID_NAMESPACE), Ordering::Relaxed);
+        let state = self.host.process_state(process, namespace);
+        on_slow(Holder {
+            process,
+            thread: volatile::owner_thread(owner),
+            state,
+            waited,
+        });
+    }
+}
