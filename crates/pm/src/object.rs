@@ -189,7 +189,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         let size = u64::from(self.spec(kind).object_size);
         let within = at.bytes() - self.geometry.page(head).bytes();
-        if size == 0 || within % size != 0 || within / size >= self.spec(kind).objects() {
+        if size == 0 || !within.is_multiple_of(size) || within / size >= self.spec(kind).objects() {
             return Err(wrong());
         }
         Ok(SlabPlace {

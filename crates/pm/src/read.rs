@@ -58,7 +58,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let view = View { core: self };
         for _ in 0..TRIES {
             let before = self.version(number, Ordering::Acquire);
-            if before % 2 == 0 {
+            if before.is_multiple_of(2) {
                 let seen = look(&view);
                 self.memory.load_fence();
                 if self.version(number, Ordering::Relaxed) == before {

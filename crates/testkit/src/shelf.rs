@@ -1,0 +1,487 @@
+//! A small data structure on `pm` that uses all of it, with every fact stored twice, so that a
+//! state that is not exactly "each operation happened or didn't" can be told.
+//!
+//! A shelf has [`LISTS`] singly linked lists of nodes, each under its own lock. A node carries an
+//! id, contents computed from the id, and possibly a run of pages with contents computed from the
+//! id too. Root words hold, per list, the first node, the sum of the ids and the number of nodes;
+//! per actor, the operations done, pushes and pops; and what clears have taken.
+//!
+//! Clearing a list is an intent: one step a node.
+
+use std::sync::atomic::Ordering;
+
+use conquest_format::geometry::STATE_ROOTS;
+use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
+use conquest_format::{Offset, PAGE, WORD};
+use conquest_pm::check::{Finding, Reachable};
+use conquest_pm::host::Host;
+use conquest_pm::intent::Intent;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Core, Error, Mode, Object, Ptr, Result, Tx};
+
+use crate::rng::Rng;
+
+/// Lists on a shelf.
+pub const LISTS: u32 = 3;
+/// Actors that a shelf counts apart.
+pub const ACTORS: u32 = 8;
+/// Words in a node, of which the first [`HEAD`] are fields.
+const NODE_WORDS: u64 = 24;
+const HEAD: u64 = 5;
+const NEXT: u64 = 0;
+const ID: u64 = 1;
+const RUN: u64 = 2;
+const PAGES: u64 = 3;
+const TOUCHED: u64 = 4;
+
+/// Code of the intent that clears a list: its only argument is the list.
+const CLEAR: u64 = 1;
+
+/// A node of a list.
+#[derive(Debug)]
+pub struct Node;
+
+const NODE: Kind = kind(1);
+const PAPER: Kind = kind(2);
+
+const fn kind(number: u8) -> Kind {
+    match Kind::new(number) {
+        Some(kind) => kind,
+        None => kind(0),
+    }
+}
+
+impl Object for Node {
+    const KIND: Kind = NODE;
+}
+
+/// The kinds of a region that holds a shelf.
+#[must_use]
+pub fn kinds() -> KindTable {
+    let mut kinds = [KindSpec::UNUSED; KINDS];
+    if let Some(spec) = kinds.get_mut(usize::from(NODE.number())) {
+        *spec = KindSpec::object(NODE_WORDS * WORD).unwrap_or_default();
+    }
+    if let Some(spec) = kinds.get_mut(usize::from(PAPER.number())) {
+        *spec = KindSpec::RUN;
+    }
+    kinds
+}
+
+/// One operation on a shelf.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// Puts a new node with this id, and a run of so many pages, at the front of a list.
+    Push {
+        /// The list.
+        list: u32,
+        /// The node's id; ids differ.
+        id: u64,
+        /// Pages of its run, 0 for none.
+        pages: u64,
+    },
+    /// Frees the first node of a list and its run, if there is one.
+    Pop {
+        /// The list.
+        list: u32,
+    },
+    /// Moves the first node, if there is one, to the front of another list.
+    Move {
+        /// From this list.
+        from: u32,
+        /// To this list.
+        to: u32,
+    },
+    /// Adds one to a word of the first node, if there is one.
+    Touch {
+        /// The list.
+        list: u32,
+    },
+    /// Takes all nodes off a list, one step each.
+    Clear {
+        /// The list.
+        list: u32,
+    },
+}
+
+impl Op {
+    /// A random operation of the `number`-th step of `actor`, with runs of up to `pages` pages.
+    #[must_use]
+    pub fn random(rng: &mut Rng, actor: u32, number: u64, pages: u64) -> Op {
+        let list = rng.below(u64::from(LISTS)) as u32;
+        match rng.below(16) {
+            0..=6 => {
+                let pages = if rng.below(3) == 0 { 1 + rng.below(pages) } else { 0 };
+                Op::Push { list, id: u64::from(actor + 1) << 32 | number, pages }
+            }
+            7..=9 => Op::Pop { list },
+            10..=12 => {
+                Op::Move { from: list, to: (list + 1 + rng.below(2) as u32) % LISTS }
+            }
+            13 | 14 => Op::Touch { list },
+            _ => Op::Clear { list },
+        }
+    }
+}
+
+/// What a shelf holds.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Contents {
+    /// Ids and touches, per list from the front.
+    pub lists: Vec<Vec<(u64, u64)>>,
+    /// Operations done, per actor.
+    pub done: Vec<u64>,
+    /// Pushes less pops, per actor, wrapping.
+    pub balance: Vec<u64>,
+    /// Nodes that clears have taken.
+    pub cleared: u64,
+}
+
+impl Contents {
+    /// An empty shelf.
+    #[must_use]
+    pub fn new() -> Contents {
+        Contents {
+            lists: vec![Vec::new(); LISTS as usize],
+            done: vec![0; ACTORS as usize],
+            balance: vec![0; ACTORS as usize],
+            cleared: 0,
+        }
+    }
+
+    /// What the shelf holds after `op` of `actor`: the model.
+    pub fn apply(&mut self, actor: u32, op: Op) {
+        let mut balance = 0_i64;
+        match op {
+            Op::Push { list, id, .. } => {
+                self.lists[list as usize].insert(0, (id, 0));
+                balance = 1;
+            }
+            Op::Pop { list } => {
+                let list = &mut self.lists[list as usize];
+                if !list.is_empty() {
+                    list.remove(0);
+                    balance = -1;
+                }
+            }
+            Op::Move { from, to } => {
+                if !self.lists[from as usize].is_empty() {
+                    let node = self.lists[from as usize].remove(0);
+                    self.lists[to as usize].insert(0, node);
+                }
+            }
+            Op::Touch { list } => {
+                if let Some(first) = self.lists[list as usize].first_mut() {
+                    first.1 += 1;
+                }
+            }
+            Op::Clear { list } => {
+                self.cleared += self.lists[list as usize].len() as u64;
+                self.lists[list as usize].clear();
+            }
+        }
+        self.done[actor as usize] += 1;
+        let slot = &mut self.balance[actor as usize];
+        *slot = slot.wrapping_add_signed(balance);
+    }
+
+    /// Nodes on all lists.
+    #[must_use]
+    pub fn nodes(&self) -> u64 {
+        self.lists.iter().map(|list| list.len() as u64).sum()
+    }
+
+    /// Whether what the actors and clears have counted adds up to what is there.
+    #[must_use]
+    pub fn adds_up(&self) -> bool {
+        let pushed = self.balance.iter().fold(0, |sum: u64, balance| sum.wrapping_add(*balance));
+        pushed == self.nodes().wrapping_add(self.cleared)
+    }
+}
+
+fn root(index: u64) -> Offset {
+    STATE_ROOTS.plus(index * WORD)
+}
+fn first_of(list: u32) -> Offset {
+    root(u64::from(list))
+}
+fn sum_of(list: u32) -> Offset {
+    root(4 + u64::from(list))
+}
+fn count_of(list: u32) -> Offset {
+    root(8 + u64::from(list))
+}
+fn cleared_of(list: u32) -> Offset {
+    root(12 + u64::from(list))
+}
+fn done_of(actor: u32) -> Offset {
+    root(16 + u64::from(actor))
+}
+fn balance_of(actor: u32) -> Offset {
+    root(32 + u64::from(actor))
+}
+
+/// Word `index` of the contents of node `id`.
+fn pattern(id: u64, index: u64) -> u64 {
+    (id ^ index << 56).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1
+}
+
+fn wrong(what: &'static str, at: Offset, found: u64) -> Error {
+    Error::Corrupt { what, offset: at, expected: "what the shelf's rules say", found }
+}
+
+fn word_of<M: Memory, H: Host>(core: &Core<M, H>, node: Ptr<Node>, index: u64) -> Result<Offset> {
+    let place = core.resolve(node)?;
+    place.word(index).ok_or(wrong("node", node.offset(), index))
+}
+
+/// Does `op` as `actor`, whose operations are done by one thread at a time.
+///
+/// # Errors
+/// Those of the region.
+pub fn perform<M: Memory, H: Host>(core: &Core<M, H>, actor: u32, op: Op) -> Result<()> {
+    loop {
+        let mut tx = core.begin()?;
+        let staged = stage(&mut tx, actor, op);
+        let committed = match (staged, op) {
+            (Ok(()), Op::Clear { .. }) => return tx.commit_and_finish(),
+            (Ok(()), _) => tx.commit(),
+            (Err(error), _) => {
+                drop(tx);
+                Err(error)
+            }
+        };
+        match committed {
+            Err(Error::Again) => std::thread::yield_now(),
+            other => return other,
+        }
+    }
+}
+
+fn stage<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, actor: u32, op: Op) -> Result<()> {
+    let done = tx.get(done_of(actor));
+    tx.set(done_of(actor), done + 1)?;
+    match op {
+        Op::Push { list, id, pages } => {
+            tx.lock(list, Mode::Exclusive)?;
+            push(tx, list, id, pages)?;
+            count(tx, actor, 1)
+        }
+        Op::Pop { list } => {
+            tx.lock(list, Mode::Exclusive)?;
+            if pop(tx, list)? { count(tx, actor, -1) } else { Ok(()) }
+        }
+        Op::Move { from, to } => {
+            tx.lock(from.min(to), Mode::Exclusive)?;
+            tx.lock(from.max(to), Mode::Exclusive)?;
+            match take_first(tx, from)? {
+                Some(node) => put_first(tx, to, node),
+                None => Ok(()),
+            }
+        }
+        Op::Touch { list } => {
+            tx.lock(list, Mode::Exclusive)?;
+            let first = Ptr::<Node>::from_word(tx.get(first_of(list)), first_of(list))?;
+            if first.is_none() {
+                return Ok(());
+            }
+            let at = word_of(tx.core(), first, TOUCHED)?;
+            let touched = tx.get(at);
+            tx.set(at, touched + 1)
+        }
+        Op::Clear { list } => {
+            let mut arguments = [0; 7];
+            arguments[0] = u64::from(list);
+            tx.set_intent(Intent { code: CLEAR, arguments })
+        }
+    }
+}
+
+fn count<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, actor: u32, change: i64) -> Result<()> {
+    let at = balance_of(actor);
+    let value = tx.get(at).wrapping_add_signed(change);
+    tx.set(at, value)
+}
+
+fn push<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    list: u32,
+    id: u64,
+    pages: u64,
+) -> Result<()> {
+    let mut run = Offset::NONE;
+    if pages > 0 {
+        let mut fresh = tx.alloc_run(PAPER, pages, None)?;
+        let head: Vec<u8> = (0..8).flat_map(|word| pattern(id, word).to_le_bytes()).collect();
+        tx.append(&mut fresh, &head)?;
+        run = tx.finish_run(fresh);
+    }
+    let node = tx.alloc::<Node>()?;
+    tx.fill_word(&node, ID, id)?;
+    tx.fill_word(&node, RUN, run.bytes())?;
+    tx.fill_word(&node, PAGES, pages)?;
+    for word in HEAD..NODE_WORDS {
+        tx.fill_word(&node, word, pattern(id, word))?;
+    }
+    let node = tx.seal(node);
+    put_new(tx, list, node, id)
+}
+
+/// Links a node that the transaction has just made.
+fn put_new<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    list: u32,
+    node: Ptr<Node>,
+    id: u64,
+) -> Result<()> {
+    let first = tx.get(first_of(list));
+    tx.set(node.offset().plus(NEXT * WORD), first)?;
+    link(tx, list, node, id)
+}
+
+fn link<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    list: u32,
+    node: Ptr<Node>,
+    id: u64,
+) -> Result<()> {
+    tx.set(first_of(list), node.word())?;
+    let sum = tx.get(sum_of(list)).wrapping_add(id);
+    tx.set(sum_of(list), sum)?;
+    let count = tx.get(count_of(list)) + 1;
+    tx.set(count_of(list), count)
+}
+
+fn put_first<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    list: u32,
+    node: Ptr<Node>,
+) -> Result<()> {
+    let id = tx.get(word_of(tx.core(), node, ID)?);
+    let first = tx.get(first_of(list));
+    let next = word_of(tx.core(), node, NEXT)?;
+    tx.set(next, first)?;
+    link(tx, list, node, id)
+}
+
+fn take_first<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, list: u32) -> Result<Option<Ptr<Node>>> {
+    let first = Ptr::<Node>::from_word(tx.get(first_of(list)), first_of(list))?;
+    if first.is_none() {
+        return Ok(None);
+    }
+    let next = tx.get(word_of(tx.core(), first, NEXT)?);
+    let id = tx.get(word_of(tx.core(), first, ID)?);
+    tx.set(first_of(list), next)?;
+    let sum = tx.get(sum_of(list)).wrapping_sub(id);
+    tx.set(sum_of(list), sum)?;
+    let count = tx.get(count_of(list)).wrapping_sub(1);
+    tx.set(count_of(list), count)?;
+    Ok(Some(first))
+}
+
+fn pop<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, list: u32) -> Result<bool> {
+    let Some(node) = take_first(tx, list)? else { return Ok(false) };
+    let run = tx.get(word_of(tx.core(), node, RUN)?);
+    let pages = tx.get(word_of(tx.core(), node, PAGES)?);
+    if pages > 0 {
+        tx.free_run(Offset::new(run), pages, PAPER)?;
+    }
+    tx.free(node)?;
+    Ok(true)
+}
+
+/// Takes one step of an intent of the shelf.
+///
+/// # Errors
+/// Those of the region; [`Error::UnknownIntent`] for an intent that is not the shelf's.
+pub fn step<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, intent: Intent) -> Result<()> {
+    if intent.code != CLEAR || intent.arguments[0] >= u64::from(LISTS) {
+        return Err(Error::UnknownIntent { lane: 0, code: intent.code });
+    }
+    let list = intent.arguments[0] as u32;
+    tx.lock(list, Mode::Exclusive)?;
+    if pop(tx, list)? {
+        let cleared = tx.get(cleared_of(list)) + 1;
+        return tx.set(cleared_of(list), cleared);
+    }
+    tx.set_intent(Intent::default())
+}
+
+/// Reads the whole shelf, checking every rule, and the managers against what it reaches. For a
+/// region at rest.
+///
+/// # Errors
+/// What breaks the rules; findings of the managers' check are returned beside the contents.
+pub fn examine<M: Memory, H: Host>(core: &Core<M, H>) -> Result<(Contents, Vec<Finding>)> {
+    let load = |at| core.memory().load(at, Ordering::Acquire);
+    let mut contents = Contents::new();
+    let mut reachable = Reachable::default();
+    for list in 0..LISTS {
+        let mut next = load(first_of(list));
+        let mut sum = 0_u64;
+        while next != 0 {
+            let node = Ptr::<Node>::from_word(next, first_of(list))?;
+            let word = |index| Ok::<u64, Error>(load(word_of(core, node, index)?));
+            let (id, pages) = (word(ID)?, word(PAGES)?);
+            check_node(core, node, id, Offset::new(word(RUN)?), pages)?;
+            reachable.object(node.offset());
+            reachable.run(Offset::new(word(RUN)?), pages);
+            sum = sum.wrapping_add(id);
+            let nodes = &mut contents.lists[list as usize];
+            nodes.push((id, word(TOUCHED)?));
+            if nodes.len() > 1 << 20 {
+                return Err(wrong("list without an end", first_of(list), next));
+            }
+            next = word(NEXT)?;
+        }
+        let count = contents.lists[list as usize].len() as u64;
+        if load(sum_of(list)) != sum || load(count_of(list)) != count {
+            return Err(wrong("list's sum or count", sum_of(list), sum));
+        }
+        contents.cleared += load(cleared_of(list));
+    }
+    for actor in 0..ACTORS {
+        contents.done[actor as usize] = load(done_of(actor));
+        contents.balance[actor as usize] = load(balance_of(actor));
+    }
+    if !contents.adds_up() {
+        return Err(wrong("balance of pushes and pops", balance_of(0), contents.nodes()));
+    }
+    let findings = core.check(&reachable)?;
+    Ok((contents, findings))
+}
+
+fn check_node<M: Memory, H: Host>(
+    core: &Core<M, H>,
+    node: Ptr<Node>,
+    id: u64,
+    run: Offset,
+    pages: u64,
+) -> Result<()> {
+    let load = |at| core.memory().load(at, Ordering::Acquire);
+    for index in HEAD..NODE_WORDS {
+        let at = word_of(core, node, index)?;
+        if load(at) != pattern(id, index) {
+            return Err(wrong("node's contents", at, load(at)));
+        }
+    }
+    if pages == 0 {
+        return Ok(());
+    }
+    core.resolve_run(run, pages, PAPER)?;
+    for index in 0..8 {
+        if load(run.plus(index * WORD)) != pattern(id, index) {
+            return Err(wrong("run's contents", run, load(run.plus(index * WORD))));
+        }
+    }
+    let mut page = vec![0; PAGE as usize];
+    for number in 0..pages {
+        let at = run.plus(number * PAGE);
+        core.memory().read(at, &mut page);
+        let from = if number == 0 { 64 } else { 0 };
+        if page.iter().skip(from).any(|byte| *byte != 0) {
+            return Err(wrong("byte of a former life", at, number));
+        }
+    }
+    Ok(())
+}
