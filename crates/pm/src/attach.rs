@@ -260,10 +260,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         if !self.host.is_forked() {
             return Ok(());
         }
-        // The parent's claim is not in this process; letting go of it here would be wrong.
-        if let Some(claim) = locked(&self.claim).take() {
-            self.host.disown(claim);
-        }
+        // The parent's claim is not in this process; dropping the copy of it does nothing.
+        drop(locked(&self.claim).take());
         self.slot.store(NO_SLOT, Ordering::Relaxed);
         self.host.adopt()?;
         self.join()

@@ -21,7 +21,8 @@ pub struct Identity {
 /// The machine below a region.
 pub trait Host: Sync {
     /// A lock that is held as long as the value, and no longer than the process's memory: through
-    /// `SIGSTOP`, not past `kill -9` or `exec`, and not in a forked child.
+    /// `SIGSTOP`, not past `kill -9` or `exec`, and not in a forked child: dropping a child's copy
+    /// of the value does nothing.
     type Claim: Send + Sync;
 
     /// Takes the lock of process slot `slot`; none if somebody else has it. A claim of one's own
@@ -65,9 +66,6 @@ pub trait Host: Sync {
     /// # Errors
     /// If the system refuses.
     fn adopt(&self) -> Result<()>;
-
-    /// Forgets, in a forked child, a claim that its parent holds.
-    fn disown(&self, claim: Self::Claim);
 
     /// The one-letter state of process `process` (`R`, `S`, `T` …, as in `/proc/PID/stat`), if it
     /// can be seen from pid namespace `namespace`.
