@@ -36,6 +36,8 @@ pub mod head {
     pub const ROTOR: u64 = 24;
     /// 1 if a lane may hold an intent whose process died.
     pub const ORPHANS: u64 = 32;
+    /// A word that is never set, for those to sleep on who wait to attach.
+    pub const ATTACH: u64 = 56;
     /// The lock under which the region grows: a lock like those of the table.
     pub const GROW: u64 = 40;
     /// First of the words that say, per kind, from which group on a slab with room may be.

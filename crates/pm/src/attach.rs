@@ -13,7 +13,7 @@ use std::time::Duration;
 use conquest_format::geometry::{STATE, Shape};
 use conquest_format::kind::KindTable;
 use conquest_format::superblock::{LIVE_PROTOCOL, Superblock};
-use conquest_format::volatile::slot;
+use conquest_format::volatile::{head, slot};
 use conquest_format::{Geometry, Offset, PAGE, journal};
 
 use crate::core::{Core, NO_SLOT, Options, locked};
@@ -189,7 +189,10 @@ impl<M: Memory, H: Host> Core<M, H> {
                     waited,
                 });
             }
-            std::thread::sleep(Duration::from_millis(1));
+            // A sleep: nobody wakes this word.
+            let idle = self.geometry.head(head::ATTACH);
+            let seen = self.memory.load(idle, Ordering::Relaxed) as u32;
+            self.memory.wait(idle, seen, Duration::from_millis(1));
         }
     }
 
