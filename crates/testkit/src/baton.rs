@@ -108,6 +108,8 @@ pub(crate) struct Outcome {
 }
 
 const NOBODY: usize = usize::MAX;
+/// A moment that never comes: 292 years in nanoseconds.
+const FOREVER: u64 = 1 << 63;
 
 impl Baton {
     pub(crate) fn new(actors: usize, rules: Rules, chooser: Chooser, clock: Clock) -> Self {
@@ -225,7 +227,8 @@ impl Baton {
             return Wake::Woken;
         }
         let mut inner = lock(&self.inner);
-        let deadline = self.clock.now().checked_add(nanoseconds(timeout));
+        let deadline = self.clock.now().saturating_add(nanoseconds(timeout));
+        let deadline = Some(deadline).filter(|&deadline| deadline < FOREVER);
         inner.status[me] = Status::Waiting {
             word,
             expected,
