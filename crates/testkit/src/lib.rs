@@ -1,1 +1,57 @@
-//! Test kit.
+//! What the tests of Conquest run on: simulated memory, hosts, schedules and crashes.
+//!
+//! - [`Image`]: a sparse copy-on-write region image.
+//! - [`RecordingMemory`]: a `Memory` over an image that keeps a totally ordered log of every store.
+//! - [`schedule`]: deterministic interleavings of several threads on one memory.
+//! - [`explore`]: every image that a crash may leave of a log, each recovered and checked.
+//! - [`SimHost`]: processes, claims, space and time without an operating system.
+//! - [`DyingMemory`]: any memory, with an accident before its n-th store.
+//!
+//! Invariants:
+//! - the crash model is that of `conquest_pm::memory` and is implemented in one place here,
+//!   [`inflight`];
+//! - everything is a function of a seed: the same recording, options and seed give the same states,
+//!   failures and replay strings, however many threads work;
+//! - memories simulated here are sequentially consistent: orderings too weak for real hardware are
+//!   not found.
+
+#![forbid(unsafe_code)]
+
+mod baton;
+mod clock;
+mod crash_point;
+mod dying;
+pub mod explore;
+mod image;
+pub mod inflight;
+mod log;
+mod options;
+mod plan;
+mod recorder;
+mod replay;
+mod rng;
+pub mod schedule;
+mod sim_host;
+mod summary;
+mod thread;
+mod worker;
+
+pub use clock::Clock;
+pub use crash_point::{CrashPoint, Failure, Junk};
+pub use dying::{Died, DyingMemory, Fate};
+pub use explore::{explore, replay};
+pub use image::Image;
+pub use log::{Event, Kind, Mark, Recording};
+pub use options::Options;
+pub use recorder::{Actor, RecordingMemory};
+pub use rng::Rng;
+pub use sim_host::{SimClaim, SimHost, World};
+pub use summary::Summary;
+pub use thread::{become_actor, current_actor};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, also after somebody panicked: what these locks guard is consistent at every step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
