@@ -20,7 +20,7 @@ pub enum Junk {
     Held,
     /// Zeros.
     Zeros,
-    /// Random words, half of them with a tag that was in use.
+    /// Random words, half of them with a tag of an earlier attach generation.
     Random,
 }
 

@@ -5,6 +5,8 @@
 //! - [`schedule`]: deterministic interleavings of several threads on one memory.
 //! - [`explore`]: every image that a crash may leave of a log, each recovered and checked.
 //! - [`SimHost`]: processes, claims, space and time without an operating system.
+//! - [`shelf`]: a structure on the region that uses all of it, and can tell half-done operations.
+//! - [`scenario`]: recorded runs of a shelf and the oracle for their crashes.
 //! - [`DyingMemory`]: any memory, with an accident before its n-th store.
 //!
 //! Invariants:
@@ -30,7 +32,9 @@ mod plan;
 mod recorder;
 mod replay;
 mod rng;
+pub mod scenario;
 pub mod schedule;
+pub mod shelf;
 mod sim_host;
 mod summary;
 mod thread;

@@ -242,6 +242,10 @@ impl Host for SimHost {
         self.forked
     }
 
+    fn adopt(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn process_state(&self, process: u32, namespace: u64) -> Option<char> {
         let state = lock(&self.world.state);
         if namespace != NAMESPACE || state.killed.contains(&process) {

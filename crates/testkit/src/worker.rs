@@ -31,22 +31,24 @@ pub(crate) fn bases(recording: &Recording, seed: u64) -> [Arc<Image>; 3] {
         Image::over(Arc::clone(&recording.base)),
         Image::over(Arc::clone(&recording.base)),
     );
-    let mut tags: Vec<u64> = (recording.events.iter())
+    // Tags of earlier attach generations only: one of the recording can't have been left before
+    // the recording used it. What it left itself is [`Junk::Held`].
+    let tags = recording
+        .events
+        .iter()
         .filter_map(|event| match event.kind {
             Kind::Store { new, .. } => Some(new >> 32),
             _ => None,
-        })
-        .collect();
-    tags.sort_unstable();
-    tags.dedup();
+        });
+    let first = tags.filter(|tag| *tag != 0).min().unwrap_or(0);
     let mut rng = Rng::stream(seed, 0x6A75_6E6B);
     for word in recording.volatile.start / 8..recording.volatile.end / 8 {
         if zeros.get(word) != 0 {
             zeros.set(word, 0);
         }
         let mut value = rng.word();
-        if !tags.is_empty() && rng.chance(1, 2) {
-            let tag = tags[rng.below(tags.len() as u64) as usize];
+        if rng.chance(1, 2) {
+            let tag = first.saturating_sub(1 + rng.below(3));
             value = tag << 32 | value & 0xFFFF_FFFF;
         }
         random.set(word, value);

@@ -1,0 +1,248 @@
+//! Scenarios: recorded runs on a small region, and the oracle that judges what a crash left.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use conquest_format::Geometry;
+use conquest_format::geometry::Shape;
+use conquest_pm::attach::{NewRegion, make};
+use conquest_pm::{Core, Error, Options};
+
+use crate::schedule::{ScheduleOptions, Search, run};
+use crate::shelf::{self, Contents, Op};
+use crate::{Actor, CrashPoint, Image, Mark, Recording, RecordingMemory, Rng, SimHost, World};
+
+/// A region in simulation.
+pub type SimCore = Core<Actor, SimHost>;
+
+/// Who did what before the recording began, as the shelf counts it.
+const EARLIER: u32 = 7;
+
+/// What a scenario does.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Decides everything.
+    pub seed: u64,
+    /// Operations of each actor.
+    pub scripts: Vec<Vec<Op>>,
+    /// Operations done before the recording begins.
+    pub earlier: Vec<Op>,
+    /// Whether the medium needs write-back.
+    pub needs_write_back: bool,
+}
+
+/// A run, recorded, with what is needed to judge its crashes.
+pub struct Scenario {
+    /// Every store and fence of the run.
+    pub recording: Recording,
+    /// The plan it followed.
+    pub plan: Plan,
+    /// What the shelf held when the recording began.
+    before: Contents,
+}
+
+/// The layout of the small region: few of everything, so that operations meet.
+#[must_use]
+pub const fn shape() -> Shape {
+    Shape {
+        max_groups: 3,
+        lanes: 3,
+        slots: 3,
+        locks: 4,
+    }
+}
+
+/// The options of a process on the small region.
+#[must_use]
+pub fn options() -> Options<Actor, SimHost> {
+    Options {
+        intents: Some(Box::new(shelf::step)),
+        growth_groups: 1,
+        ..Options::default()
+    }
+}
+
+fn path() -> &'static Path {
+    Path::new("simulated core")
+}
+
+/// Attaches the region in `memory` as simulated process `pid`.
+///
+/// # Errors
+/// Those of attaching.
+pub fn attach(memory: Actor, world: &World, pid: u32) -> Result<SimCore, Error> {
+    Core::attach(
+        memory,
+        world.process(pid),
+        path(),
+        &shelf::kinds(),
+        options(),
+    )
+}
+
+impl Plan {
+    /// The random plan of `seed` for `actors` actors of `operations` operations.
+    #[must_use]
+    pub fn random(seed: u64, actors: u32, operations: u64) -> Plan {
+        let mut rng = Rng::stream(seed, 1);
+        let script = |rng: &mut Rng, actor: u32, count: u64| {
+            (1..=count)
+                .map(|number| Op::random(rng, actor, number, 3))
+                .collect()
+        };
+        let before = rng.below(30);
+        Plan {
+            seed,
+            scripts: (0..actors)
+                .map(|actor| script(&mut rng, actor, operations))
+                .collect(),
+            earlier: script(&mut rng, EARLIER, before),
+            needs_write_back: true,
+        }
+    }
+
+    /// The image of a region that the earlier operations were done on.
+    ///
+    /// # Errors
+    /// What went wrong, as text.
+    pub fn base(&self) -> Result<(Arc<Image>, Contents), String> {
+        let text = |error: Error| format!("before the recording: {error}");
+        let geometry = Geometry::new(shape()).ok_or("impossible shape")?;
+        let image = Arc::new(Image::new(geometry.len()));
+        let memory = RecordingMemory::new(image, geometry.volatile(), false);
+        let world = World::new(memory.clock());
+        let new = NewRegion {
+            shape: shape(),
+            kinds: shelf::kinds(),
+            uuid: [1; 16],
+            created: 1,
+            groups: 1,
+        };
+        make(&memory.actor(0), &world.process(9), path(), &new).map_err(text)?;
+        let core = attach(memory.actor(0), &world, 9).map_err(text)?;
+        for &op in &self.earlier {
+            shelf::perform(&core, EARLIER, op).map_err(text)?;
+        }
+        let (contents, findings) = shelf::examine(&core).map_err(text)?;
+        if let Some(finding) = findings.first() {
+            return Err(format!("before the recording: {finding}"));
+        }
+        // A clean region, or one whose last process died.
+        if self.seed.is_multiple_of(2) {
+            core.detach().map_err(text)?;
+        }
+        Ok((memory.snapshot(), contents))
+    }
+
+    /// Runs the plan, its actors interleaved as the seed says, and records it.
+    ///
+    /// # Errors
+    /// What went wrong, as text.
+    pub fn record(self) -> Result<Scenario, String> {
+        let (base, before) = self.base()?;
+        let geometry = Geometry::new(shape()).ok_or("impossible shape")?;
+        let mut recording = None;
+        let options = ScheduleOptions {
+            actors: self.scripts.len() as u32,
+            search: Search::Random {
+                seed: self.seed,
+                first: 0,
+                runs: 1,
+            },
+            steps: 1_000_000,
+            ..ScheduleOptions::default()
+        };
+        let found = run(
+            &options,
+            || {
+                let memory = RecordingMemory::new(
+                    Arc::clone(&base),
+                    geometry.volatile(),
+                    self.needs_write_back,
+                );
+                let world = World::new(memory.clock());
+                (memory, world)
+            },
+            |world, actor, memory| self.play(world, actor, memory),
+            |_, memory| {
+                recording = Some(memory.recording());
+                memory.violation().map_or(Ok(0), Err)
+            },
+        );
+        if let Some(failure) = found.failures.first() {
+            return Err(failure.clone());
+        }
+        let recording = recording.ok_or("nothing was recorded")?;
+        Ok(Scenario {
+            recording,
+            plan: self,
+            before,
+        })
+    }
+
+    /// What one actor does: attach as a process of its own, its script, detach.
+    fn play(&self, world: &World, actor: u32, memory: &Actor) -> Result<(), String> {
+        let text = |error: Error| error.to_string();
+        let core = attach(memory.clone(), world, actor).map_err(text)?;
+        let script = self
+            .scripts
+            .get(actor as usize)
+            .map_or(&[][..], Vec::as_slice);
+        for (number, &op) in (1..).zip(script) {
+            memory.mark(Mark::Begun(number));
+            shelf::perform(&core, actor, op).map_err(text)?;
+            memory.mark(Mark::Acknowledged(number));
+        }
+        core.detach().map_err(text)
+    }
+}
+
+impl Scenario {
+    /// Recovers the region in `memory` and compares it with what had been acknowledged: the check
+    /// of an exploration.
+    ///
+    /// # Errors
+    /// What is lost, leaked or half done.
+    pub fn judge(&self, memory: &RecordingMemory, point: &CrashPoint<'_>) -> Result<u64, String> {
+        let world = World::new(memory.clock());
+        let core = attach(memory.this_thread(), &world, 5).map_err(|error| error.to_string())?;
+        memory.this_thread().mark(Mark::Recovered);
+        let (contents, findings) = shelf::examine(&core).map_err(|error| error.to_string())?;
+        if let Some(finding) = findings.first() {
+            return Err(finding.to_string());
+        }
+        self.compare(&contents, point)?;
+        Ok(digest(&contents))
+    }
+
+    fn compare(&self, contents: &Contents, point: &CrashPoint<'_>) -> Result<(), String> {
+        for actor in 0..self.plan.scripts.len() as u32 {
+            let acknowledged = point.last_acknowledged(actor).unwrap_or(0);
+            let begun = point.last_begun(actor).unwrap_or(0);
+            let done = contents.done.get(actor as usize).copied().unwrap_or(0);
+            if done < acknowledged || done > begun {
+                return Err(format!(
+                    "actor {actor}: {acknowledged} operations acknowledged, {begun} begun, \
+                     {done} happened"
+                ));
+            }
+        }
+        if let [script] = self.plan.scripts.as_slice() {
+            let done = contents.done.first().copied().unwrap_or(0) as usize;
+            let mut model = self.before.clone();
+            for &op in script.iter().take(done) {
+                model.apply(0, op);
+            }
+            if model != *contents {
+                return Err(format!(
+                    "after {done} operations: {contents:?}, not {model:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn digest(contents: &Contents) -> u64 {
+    conquest_format::checksum(0, format!("{contents:?}").as_bytes())
+}
