@@ -3,7 +3,7 @@
 //! - [`Image`]: a sparse copy-on-write region image.
 //! - [`RecordingMemory`]: a `Memory` over an image that keeps a totally ordered log of every store.
 //! - [`schedule`]: deterministic interleavings of several threads on one memory.
-//! - [`explore`]: every image that a crash may leave of a log, each recovered and checked.
+//! - [`mod@explore`]: every image that a crash may leave of a log, each recovered and checked.
 //! - [`SimHost`]: processes, claims, space and time without an operating system.
 //! - [`DyingMemory`]: any memory, with an accident before its n-th store.
 //!
