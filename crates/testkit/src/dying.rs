@@ -2,7 +2,7 @@
 //!
 //! What counts as one store: a `store`, `put`, `put_or` or `put_and_not`; a `compare_exchange`,
 //! whether it succeeds or not; and each piece of a `put_bytes` or `put_zeros`, which is cut at word
-//! boundaries into single words, or into 16 pieces if it covers more than 16 words. Loads,
+//! boundaries into single words, or into up to 16 pieces if it covers more than 16 words. Loads,
 //! write-backs, fences, waits and wakes don't count. Counting starts at 1; all threads that use
 //! the value count together.
 
@@ -115,6 +115,11 @@ impl<M: Memory> DyingMemory<M> {
 
     /// Calls `piece` with each piece of `len` bytes at `at` that is still to be stored.
     fn each_piece(&self, at: Offset, len: u64, piece: impl Fn(u64, u64)) {
+        let end = at.bytes().checked_add(len);
+        if end.is_none_or(|end| end > self.memory.len()) {
+            // Out of bounds: nothing is stored, and the memory says so.
+            return piece(0, len);
+        }
         let words = (at.bytes() % WORD + len).div_ceil(WORD);
         let step = words.div_ceil(PIECES).max(1) * WORD;
         let mut done = 0;

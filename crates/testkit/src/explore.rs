@@ -41,7 +41,7 @@ where
     let bases = bases(recording, options.seed);
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut worker = Worker::new(recording, options, &bases, &check);
+        let mut worker = Worker::new(recording, options, &bases, &check, plan.states.len());
         loop {
             let first = next.fetch_add(CHUNK, Ordering::Relaxed);
             if first >= plan.states.len() {
@@ -111,5 +111,5 @@ where
         ..options.clone()
     };
     let bases = bases(recording, seed);
-    Worker::new(recording, &options, &bases, &check).replay(&steps)
+    Worker::new(recording, &options, &bases, &check, 1).replay(&steps)
 }

@@ -3,7 +3,7 @@
 //! - [`Image`]: a sparse copy-on-write region image.
 //! - [`RecordingMemory`]: a `Memory` over an image that keeps a totally ordered log of every store.
 //! - [`schedule`]: deterministic interleavings of several threads on one memory.
-//! - [`explore`]: every image that a crash may leave of a log, each recovered and checked.
+//! - [`mod@explore`]: every image that a crash may leave of a log, each recovered and checked.
 //! - [`SimHost`]: processes, claims, space and time without an operating system.
 //! - [`shelf`]: a structure on the region that uses all of it, and can tell half-done operations.
 //! - [`scenario`]: recorded runs of a shelf and the oracle for their crashes.

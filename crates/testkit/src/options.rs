@@ -20,8 +20,12 @@ pub struct Options {
     pub samples: usize,
     /// Crashes during recovery, in a row.
     pub depth: usize,
-    /// Images of crashes during one recovery at most.
+    /// Images of crashes during recovery, in all: if there are more recoveries than that allows,
+    /// crashes are put into a part of them, chosen by the seed.
     pub inner_states: usize,
+    /// Images of crashes during one recovery at most; a quarter of it for each recovery from one of
+    /// these, and so on.
+    pub inner_each: usize,
     /// Threads that check.
     pub threads: usize,
     /// Loads and stores after which one check has failed: it hangs.
@@ -41,7 +45,8 @@ impl Default for Options {
             pair_words: 24,
             samples: 64,
             depth: 1,
-            inner_states: 32,
+            inner_states: 200_000,
+            inner_each: 32,
             threads: 2,
             steps: 50_000_000,
             described: 10,

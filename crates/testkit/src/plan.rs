@@ -53,6 +53,8 @@ struct Cut {
     failure: Failure,
     /// Not an ordering point: only look at what the last store adds.
     passing: bool,
+    /// Images wanted.
+    demand: usize,
 }
 
 /// Passing cuts in one stretch at most; more are thinned out evenly.
@@ -79,30 +81,48 @@ pub(crate) fn plan(start: &InFlight, events: &[Event], scope: Scope<'_>) -> Plan
         }
     }
     let (mut at, mut marks) = (0, 0);
-    for (number, cut) in cuts.iter().enumerate() {
+    let (level, mut carry) = (level(&cuts, scope.budget), 0);
+    for cut in &cuts {
         for event in &events[at..cut.at] {
             tracker.apply(event);
             marks += u64::from(matches!(event.kind, Kind::Mark(_)));
         }
         at = cut.at;
-        let left = scope.budget.saturating_sub(planner.plan.states.len());
-        let share = left / (cuts.len() - number);
+        let share = cut.demand.min(level + carry);
+        let before = planner.plan.states.len();
+        let share = share.min(scope.budget.saturating_sub(before));
         match cut.failure {
-            Failure::Death => planner.death(cut.at, &tracker, marks, left.min(share.max(1))),
+            Failure::Death => planner.death(cut.at, &tracker, marks, share),
             Failure::Power => {
                 let last = at.checked_sub(1).map(|last| events[last].kind);
-                planner.power(*cut, last, &tracker, marks, left.min(share.max(1)));
+                planner.power(*cut, last, &tracker, marks, share);
             }
         }
+        carry = (carry + cut.demand.min(level)) - (planner.plan.states.len() - before);
     }
     planner.plan
 }
 
+/// The most that each cut can have, so that all together have `budget`; at least 1.
+fn level(cuts: &[Cut], budget: usize) -> usize {
+    let (mut low, mut high) = (1, cuts.iter().map(|cut| cut.demand).max().unwrap_or(1));
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        if cuts.iter().map(|cut| cut.demand.min(middle)).sum::<usize>() <= budget {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    low
+}
+
 fn cuts(start: &InFlight, events: &[Event], scope: Scope<'_>) -> Vec<Cut> {
-    let power = scope.power && scope.options.power;
+    let options = scope.options;
     let mut tracker = start.clone();
     let mut all = Vec::new();
     let mut puts = Vec::new();
+    let mut large = false;
     for at in 0..=events.len() {
         let event = events.get(at);
         let orders = event.is_none_or(|event| match event.kind {
@@ -110,40 +130,69 @@ fn cuts(start: &InFlight, events: &[Event], scope: Scope<'_>) -> Vec<Cut> {
             Kind::Fence => tracker.would_settle(event.actor),
             _ => false,
         });
-        if orders && power {
-            if images(&tracker.candidates()) > scope.options.exhaustive {
+        if orders && scope.power && options.power {
+            let failure = Failure::Power;
+            let words = tracker.candidates();
+            let mut demand = images(&words);
+            if demand > options.exhaustive {
                 let thin = puts.len().div_ceil(PASSING_MAX).max(1);
-                let passing = |&at: &usize| Cut {
-                    at,
-                    failure: Failure::Power,
-                    passing: true,
-                };
-                all.extend(puts.iter().step_by(thin).map(passing));
+                all.extend(puts.iter().step_by(thin).map(|&(at, images)| {
+                    let small = images <= options.exhaustive;
+                    let demand = if small { images } else { 3 + PASSING_SAMPLES };
+                    Cut {
+                        at,
+                        failure,
+                        passing: true,
+                        demand,
+                    }
+                }));
+                demand = corners(&words, options) + options.samples;
             }
             all.push(Cut {
                 at,
-                failure: Failure::Power,
+                failure,
                 passing: false,
+                demand,
             });
             puts.clear();
+            large = false;
         }
         let changes = |event: &Event| !matches!(event.kind, Kind::WriteBack { .. } | Kind::Fence);
-        if scope.options.death && (at == 0 || changes(&events[at - 1])) {
+        if options.death && (at == 0 || changes(&events[at - 1])) {
             all.push(Cut {
                 at,
                 failure: Failure::Death,
                 passing: false,
+                demand: 1,
             });
         }
         if let Some(event) = event {
             tracker.apply(event);
-            if matches!(event.kind, Kind::Put { .. }) {
-                puts.push(at + 1);
+            if matches!(event.kind, Kind::Put { .. }) && scope.power && options.power {
+                // The set grows until the next ordering point, so a large one need not be counted.
+                let images = if large {
+                    usize::MAX
+                } else {
+                    images(&tracker.candidates())
+                };
+                large = images > options.exhaustive;
+                puts.push((at + 1, images));
             }
         }
     }
     all.sort_by_key(|cut| cut.at);
     all
+}
+
+/// Images that [`Planner::corners`] tries at most.
+fn corners(words: &[Candidates], options: &Options) -> usize {
+    let values: usize = words.iter().map(|word| word.values.len()).sum();
+    let pairs = if words.len() > options.pair_words {
+        0
+    } else {
+        words.len().pow(2) / 2
+    };
+    2 + 2 * values + pairs
 }
 
 /// How many images the words in flight can make.
@@ -230,7 +279,7 @@ impl Planner<'_> {
             }
             return;
         }
-        self.plan.sampled += 1;
+        self.plan.sampled += usize::from(!cut.passing);
         let mut rng = Rng::stream(self.scope.options.seed, mix(cut.at as u64));
         if cut.passing {
             let word = match last {

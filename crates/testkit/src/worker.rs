@@ -12,6 +12,7 @@ use crate::inflight::{Candidates, InFlight, Patch};
 use crate::plan::{Scope, State, plan};
 use crate::recorder::TooManySteps;
 use crate::replay::Step;
+use crate::rng::mix;
 use crate::summary::Summary;
 use crate::{
     CrashPoint, Event, Failure, Image, Junk, Kind, Mark, Options, Recording, RecordingMemory, Rng,
@@ -121,18 +122,24 @@ pub(crate) struct Worker<'a, C> {
     memories: [RecordingMemory; 3],
     place: Place,
     marks: Vec<(u32, Mark)>,
+    /// Crashes are put into one of so many recoveries.
+    stride: u64,
     /// What this worker found; failures come with the number of their outer state.
     pub(crate) found: Summary,
     pub(crate) failures: Vec<(usize, String)>,
 }
 
 impl<'a, C: Check> Worker<'a, C> {
+    /// A worker on a plan of `states` states.
     pub(crate) fn new(
         recording: &'a Recording,
         options: &'a Options,
         bases: &[Arc<Image>; 3],
         check: &'a C,
+        states: usize,
     ) -> Self {
+        let wanted = states.saturating_mul(options.inner_each);
+        let stride = wanted.div_ceil(options.inner_states.max(1)).max(1) as u64;
         let memory = |base: &Arc<Image>| {
             let volatile = recording.volatile.clone();
             RecordingMemory::new(Arc::clone(base), volatile, recording.needs_write_back)
@@ -144,6 +151,7 @@ impl<'a, C: Check> Worker<'a, C> {
             memories: [memory(&bases[0]), memory(&bases[1]), memory(&bases[2])],
             place: Place::default(),
             marks: Vec::new(),
+            stride,
             found: Summary::default(),
             failures: Vec::new(),
         }
@@ -240,7 +248,9 @@ impl<'a, C: Check> Worker<'a, C> {
                 return;
             }
         }
-        if depth >= self.options.depth || events.is_empty() {
+        let skipped =
+            depth == 0 && !mix(self.options.seed ^ number as u64).is_multiple_of(self.stride);
+        if depth >= self.options.depth || events.is_empty() || skipped {
             return;
         }
         let (ground, mut place) = next(ground, place, trail.state);
@@ -248,7 +258,7 @@ impl<'a, C: Check> Worker<'a, C> {
             options: self.options,
             power: self.recording.needs_write_back,
             volatile: !self.recording.volatile.is_empty(),
-            budget: self.options.inner_states,
+            budget: (self.options.inner_each >> (2 * depth)).max(1),
             start_known: true,
         };
         let plan = plan(&place.tracker, &events, scope);

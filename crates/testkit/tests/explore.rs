@@ -271,7 +271,7 @@ fn many_words_are_sampled_within_the_budget() {
         ..options
     };
     let found = explore(&memory.recording(), &small, |_, _| Ok(0));
-    assert!((90..=100).contains(&found.states), "{found}");
+    assert!((80..=100).contains(&found.states), "{found}");
 }
 
 #[test]
@@ -309,7 +309,10 @@ fn garbage_hangs_and_panics_are_failures() {
             |m, _| Ok(m.actor(0).load(Offset::new(1 << 40), SeqCst)),
             "out of bounds",
         ),
-        (|m, _| Err(format!("{}", m.actor(0).len())), "8192"),
+        (
+            |_, _| std::panic::resume_unwind(Box::new("boom")),
+            "panicked: boom",
+        ),
     ];
     for (check, expected) in bad {
         let found = explore(&recording, &options, check);
