@@ -6,6 +6,9 @@ mod media_support;
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
 
 use conquest_pm::host::Host;
 use conquest_pm::media::{Medium, Source};
@@ -193,28 +196,29 @@ fn claims_hold_while_another_thread_forks() {
     let shm = Temporary::shm();
     let medium = create(shm.0.as_path());
     let host = host(&medium);
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let forks = AtomicU32::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            while forks.load(Relaxed) < 200 {
                 let mut child = fork(|_| sleep_for_ever());
-                std::thread::sleep(std::time::Duration::from_millis(2));
+                std::thread::sleep(Duration::from_millis(2));
                 child.signal(libc::SIGKILL);
                 child.wait();
+                forks.fetch_add(1, Relaxed);
             }
         });
-        let mut kept = Vec::new();
-        for _ in 0..300 {
+        let mut kept = 0;
+        until("the other thread has forked enough", || {
             let claim = host.claim(5).unwrap().unwrap();
             drop(claim);
             // A child that had got a part in it would keep it until it is killed.
             if host.is_claimed(5).unwrap() {
-                kept.push(());
+                kept += 1;
                 until("it is released", || !host.is_claimed(5).unwrap());
             }
-        }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(kept.len(), 0);
+            forks.load(Relaxed) >= 200
+        });
+        assert_eq!(kept, 0);
     });
 }
 
@@ -223,15 +227,15 @@ fn threads_of_one_process_exclude_each_other() {
     let shm = Temporary::shm();
     let medium = create(shm.0.as_path());
     let host = host(&medium);
-    let inside = std::sync::atomic::AtomicU32::new(0);
+    let inside = AtomicU32::new(0);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 let mut taken = 0;
                 until("the claim was had fifty times", || {
                     if let Some(claim) = host.claim(0).unwrap() {
-                        assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
-                        assert_eq!(inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst), 1);
+                        assert_eq!(inside.fetch_add(1, SeqCst), 0);
+                        assert_eq!(inside.fetch_sub(1, SeqCst), 1);
                         drop(claim);
                         taken += 1;
                     }

@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// From so many words up, the string instruction is faster than a loop.
-const STRING: usize = 32;
+const STRING: usize = 80;
 
 /// Copies `words` words at `from` into `to`.
 ///

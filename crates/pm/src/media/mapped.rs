@@ -1,10 +1,11 @@
 //! The region in this process's address space.
 
+use core::ptr::NonNull;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use conquest_format::{GROUP, PAGE};
+use conquest_format::{GROUP, PAGE, WORD};
 
 use super::kind::MediumKind;
 use super::medium::Medium;
@@ -28,13 +29,25 @@ pub struct MapOptions {
 pub(super) struct Window {
     pub(super) start: u64,
     pub(super) len: u64,
+    pub(super) words: u64,
+}
+
+impl Window {
+    const fn new(range: &Range<u64>) -> Window {
+        let len = range.end - range.start;
+        Window {
+            start: range.start,
+            len,
+            words: len / WORD,
+        }
+    }
 }
 
 /// A region's whole maximum length, mapped. The file may be shorter, and grow beneath.
 #[derive(Debug)]
 pub struct Mapped {
-    base: *mut u8,
-    len: u64,
+    base: NonNull<u8>,
+    loads: Window,
     stores: Window,
     puts: Window,
     policy: WriteBack,
@@ -86,7 +99,7 @@ impl Mapped {
         // SAFETY: replaces the whole of the reservation just made, which nobody else knows of.
         let result = unsafe {
             libc::mmap(
-                base.cast(),
+                base.as_ptr().cast(),
                 len as usize,
                 protection,
                 sharing | libc::MAP_NORESERVE | libc::MAP_FIXED,
@@ -99,35 +112,30 @@ impl Mapped {
             Some(volatile) => (volatile, &(0..0)),
             None => (&whole, &whole),
         };
-        let window = |range: &Range<u64>| Window {
-            start: range.start,
-            len: range.end - range.start,
-        };
         let ready = mapped(result)
             .and_then(|_| match &options.read_only {
                 Some(volatile) => allow_stores(base, volatile),
                 None => Ok(()),
             })
-            .and_then(|()| Watch::register(base.expose_provenance(), len as usize));
+            .and_then(|()| Watch::register(base.as_ptr().expose_provenance(), len as usize));
         let watch = ready.map_err(|error| {
             // SAFETY: our own reservation, which nobody else knows of.
-            unsafe { libc::munmap(base.cast(), len as usize) };
+            unsafe { libc::munmap(base.as_ptr().cast(), len as usize) };
             failed(&path, "map the region")(error)
         })?;
-        let this = Mapped {
+        // A dump of the program must not carry the region's whole length.
+        advise(base, len as usize, libc::MADV_DONTDUMP);
+        Ok(Mapped {
             base,
-            len,
-            stores: window(stores),
-            puts: window(puts),
+            loads: Window::new(&whole),
+            stores: Window::new(stores),
+            puts: Window::new(puts),
             policy,
             watch,
             advised: advise(base, len as usize, libc::MADV_HUGEPAGE),
             kind,
             path,
-        };
-        // A dump of the program must not carry the region's whole length.
-        advise(base, len as usize, libc::MADV_DONTDUMP);
-        Ok(this)
+        })
     }
 
     /// Why nothing more should be done here, if so: a fault, or an impossible offset. Sticky.
@@ -165,7 +173,7 @@ impl Mapped {
     /// Where the region is mapped, as a number: a multiple of 2 MiB.
     #[must_use]
     pub fn address(&self) -> usize {
-        self.base.addr()
+        self.base.addr().get()
     }
 
     /// Makes page-table entries for `range` now instead of at the first touch of each page. The
@@ -191,13 +199,13 @@ impl Mapped {
     }
 
     fn advise_range(&self, range: Range<u64>, how: i32, action: &'static str) -> Result<()> {
-        let start = range.start.min(self.len) / PAGE * PAGE;
-        let end = range.end.min(self.len);
+        let start = range.start.min(self.loads.len) / PAGE * PAGE;
+        let end = range.end.min(self.loads.len);
         if start >= end {
             return Ok(());
         }
         loop {
-            let at = self.base.wrapping_add(start as usize);
+            let at = self.base().wrapping_add(start as usize);
             // SAFETY: the range is inside our mapping; this advice changes no byte of it.
             let result = unsafe { libc::madvise(at.cast(), (end - start) as usize, how) };
             match checked(result) {
@@ -214,21 +222,28 @@ impl Mapped {
 
     #[inline]
     pub(super) fn base(&self) -> *mut u8 {
-        self.base
+        self.base.as_ptr()
     }
 
     #[inline]
     pub(super) fn bytes(&self) -> u64 {
-        self.len
+        self.loads.len
+    }
+
+    /// The address of the byte at `at`.
+    ///
+    /// # Safety
+    /// `at` is at most the mapping's length.
+    #[inline]
+    pub(super) unsafe fn address_of(&self, at: u64) -> NonNull<u8> {
+        // SAFETY: inside the mapping, or one past its end, by the caller's word.
+        unsafe { self.base.add(at as usize) }
     }
 
     /// Where loads may be made.
     #[inline]
     pub(super) fn loads(&self) -> Window {
-        Window {
-            start: 0,
-            len: self.len,
-        }
+        self.loads
     }
 
     /// Where stores into the volatile part may be made.
@@ -252,7 +267,7 @@ impl Drop for Mapped {
     fn drop(&mut self) {
         self.watch.release();
         // SAFETY: our own mapping, to which no reference can exist any more: they borrow self.
-        unsafe { libc::munmap(self.base.cast(), self.len as usize) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.loads.len as usize) };
     }
 }
 
@@ -285,7 +300,7 @@ fn check(path: &Path, kind: &MediumKind, len: u64, volatile: Option<&Range<u64>>
 }
 
 /// Reserves `len` bytes of address space at a multiple of `align`, a power of two.
-fn reserve(len: usize, align: usize) -> std::io::Result<*mut u8> {
+fn reserve(len: usize, align: usize) -> std::io::Result<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let wide = len + align;
     // SAFETY: at an address of the kernel's choice: no memory in use is touched.
@@ -299,15 +314,15 @@ fn reserve(len: usize, align: usize) -> std::io::Result<*mut u8> {
             unsafe { libc::munmap(at.cast(), len) };
         }
     }
-    Ok(base)
+    NonNull::new(base).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOMEM))
 }
 
 /// Makes the volatile part of a mapping for reading only writable.
-fn allow_stores(base: *mut u8, volatile: &Range<u64>) -> std::io::Result<()> {
+fn allow_stores(base: NonNull<u8>, volatile: &Range<u64>) -> std::io::Result<()> {
     if volatile.is_empty() {
         return Ok(());
     }
-    let at = base.wrapping_add(volatile.start as usize);
+    let at = base.as_ptr().wrapping_add(volatile.start as usize);
     let len = (volatile.end - volatile.start) as usize;
     // SAFETY: pages of our own mapping, which nobody uses yet.
     checked(unsafe { libc::mprotect(at.cast(), len, libc::PROT_READ | libc::PROT_WRITE) })?;
@@ -315,7 +330,7 @@ fn allow_stores(base: *mut u8, volatile: &Range<u64>) -> std::io::Result<()> {
 }
 
 /// Gives the kernel advice on our mapping that changes no byte; whether it was taken.
-fn advise(base: *mut u8, len: usize, advice: i32) -> bool {
+fn advise(base: NonNull<u8>, len: usize, advice: i32) -> bool {
     // SAFETY: our own mapping; the advice passed here changes no byte of it.
-    unsafe { libc::madvise(base.cast(), len, advice) == 0 }
+    unsafe { libc::madvise(base.as_ptr().cast(), len, advice) == 0 }
 }

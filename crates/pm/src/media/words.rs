@@ -12,7 +12,7 @@ use crate::memory::{Memory, Wake};
 use crate::persist::persist_fence;
 
 /// From so many bytes up, stores that will be written back anyway go past the caches.
-const STREAM: usize = 256;
+const STREAM: usize = 1024;
 
 /// An order that loads accept: the standard library panics on others.
 #[inline]
@@ -263,13 +263,14 @@ impl Mapped {
     fn word(&self, at: Offset, window: Window) -> Option<&AtomicU64> {
         // The rotation turns a number that is no multiple of 8 into one far out of bounds.
         let index = at.bytes().wrapping_sub(window.start).rotate_right(3);
-        if index < window.len / WORD {
-            let word = self.base().wrapping_add(at.bytes() as usize).cast::<u64>();
+        if index < window.words {
             // SAFETY: the word is aligned, as `base` and the offset are, and inside the mapping,
             // which lives as long as self. It is touched only by atomics, by this process and by
             // others, or by the copies of whole words in `copy`. A word of a window that is
             // mapped for reading only is never stored to, and 8-byte loads don't store.
-            return Some(unsafe { AtomicU64::from_ptr(word) });
+            return Some(unsafe {
+                AtomicU64::from_ptr(self.address_of(at.bytes()).cast().as_ptr())
+            });
         }
         self.refuse(at);
         None
