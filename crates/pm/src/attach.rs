@@ -81,7 +81,7 @@ pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegi
     Ok(())
 }
 
-fn checked_geometry(path: &Path, new: &NewRegion) -> Result<Geometry> {
+pub(crate) fn checked_geometry(path: &Path, new: &NewRegion) -> Result<Geometry> {
     use conquest_format::geometry::GROUPS_MAX;
     use conquest_format::volatile::{lane, lock};
     let shape = new.shape;

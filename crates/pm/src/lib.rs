@@ -16,7 +16,7 @@
 //! - death is concluded from the kernel only ([`host`]);
 //! - volatile words carry the attach generation's tag and need no clearing.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod attach;
 mod bits;
@@ -30,11 +30,19 @@ pub mod intent;
 mod journal;
 mod lane;
 mod lock;
+#[expect(
+    unsafe_code,
+    reason = "mapped memory and system calls: the only unsafe modules"
+)]
+pub mod media;
 pub mod memory;
 mod object;
 mod pages;
+#[expect(unsafe_code, reason = "cache line instructions")]
+pub mod persist;
 mod read;
 mod recover;
+mod region;
 mod slab;
 pub mod superblock;
 pub mod tx;
@@ -46,5 +54,6 @@ pub use lock::Mode;
 pub use object::{Object, Place, Ptr};
 pub use pages::FreshRun;
 pub use read::View;
+pub use region::Region;
 pub use slab::Fresh;
 pub use tx::Tx;

@@ -1,0 +1,336 @@
+//! The region in this process's address space.
+
+use core::ptr::NonNull;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use conquest_format::{GROUP, PAGE, WORD};
+
+use super::kind::MediumKind;
+use super::medium::Medium;
+use super::sigbus::{Reason, Watch};
+use super::sys::{checked, failed, mapped};
+use crate::persist::{Machine, Request, WriteBack};
+use crate::{Error, Result};
+
+/// How to map a region.
+#[derive(Clone, Debug, Default)]
+pub struct MapOptions {
+    /// For reading only: everything except this range, the volatile part, whose ends are multiples
+    /// of a page.
+    pub read_only: Option<Range<u64>>,
+    /// How stores are made durable.
+    pub write_back: Request,
+}
+
+/// A range of offsets in which something may be done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) start: u64,
+    pub(super) len: u64,
+    pub(super) words: u64,
+}
+
+impl Window {
+    const fn new(range: &Range<u64>) -> Window {
+        let len = range.end - range.start;
+        Window {
+            start: range.start,
+            len,
+            words: len / WORD,
+        }
+    }
+}
+
+/// A region's whole maximum length, mapped. The file may be shorter, and grow beneath.
+#[derive(Debug)]
+pub struct Mapped {
+    base: NonNull<u8>,
+    loads: Window,
+    stores: Window,
+    puts: Window,
+    policy: WriteBack,
+    watch: &'static Watch,
+    kind: MediumKind,
+    path: PathBuf,
+    /// Whether the kernel took the advice to use huge pages.
+    advised: bool,
+}
+
+// SAFETY: `base` is the address of a mapping that belongs to the value, not to a thread.
+unsafe impl Send for Mapped {}
+// SAFETY: shared use only touches the mapping by atomics and copies of whole words, as other
+// processes do all the time.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    /// Maps `len` bytes of `medium`, a multiple of its granularity, at an address that is a
+    /// multiple of 2 MiB.
+    ///
+    /// # Errors
+    /// What the system refuses: address space, permission. [`Error::Shape`] for an impossible
+    /// length or range, [`Error::Unsharable`] for persistent memory on a processor whose
+    /// write-back instructions are not known.
+    pub fn map(medium: &Medium, len: u64, options: &MapOptions) -> Result<Mapped> {
+        let kind = medium.kind().clone();
+        let path = medium.path().to_owned();
+        check(&path, &kind, len, options.read_only.as_ref())?;
+        let machine = Machine::detect();
+        let policy = machine.choose(&kind, options.write_back);
+        if kind.is_persistent_memory() && machine.best() == WriteBack::None {
+            return Err(Error::Unsharable {
+                path,
+                kind: format!("{kind} on a processor of unknown write-back instructions"),
+                remedy: "tmpfs or a memfd",
+            });
+        }
+        let file = medium.reopen()?;
+        let protection = match options.read_only {
+            Some(_) => libc::PROT_READ,
+            None => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        let sharing = match kind {
+            MediumKind::FsDax { .. } => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
+            _ => libc::MAP_SHARED,
+        };
+        let base = reserve(len as usize, kind.granularity().max(GROUP) as usize)
+            .map_err(failed(&path, "reserve address space for the region"))?;
+        // SAFETY: replaces the whole of the reservation just made, which nobody else knows of.
+        let result = unsafe {
+            libc::mmap(
+                base.as_ptr().cast(),
+                len as usize,
+                protection,
+                sharing | libc::MAP_NORESERVE | libc::MAP_FIXED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        let whole = 0..len;
+        let (stores, puts) = match &options.read_only {
+            Some(volatile) => (volatile, &(0..0)),
+            None => (&whole, &whole),
+        };
+        let ready = mapped(result)
+            .and_then(|_| match &options.read_only {
+                Some(volatile) => allow_stores(base, volatile),
+                None => Ok(()),
+            })
+            .and_then(|()| Watch::register(base.as_ptr().expose_provenance(), len as usize));
+        let watch = ready.map_err(|error| {
+            // SAFETY: our own reservation, which nobody else knows of.
+            unsafe { libc::munmap(base.as_ptr().cast(), len as usize) };
+            failed(&path, "map the region")(error)
+        })?;
+        // A dump of the program must not carry the region's whole length.
+        advise(base, len as usize, libc::MADV_DONTDUMP);
+        Ok(Mapped {
+            base,
+            loads: Window::new(&whole),
+            stores: Window::new(stores),
+            puts: Window::new(puts),
+            policy,
+            watch,
+            advised: advise(base, len as usize, libc::MADV_HUGEPAGE),
+            kind,
+            path,
+        })
+    }
+
+    /// Why nothing more should be done here, if so: a fault, or an impossible offset. Sticky.
+    #[inline]
+    #[must_use]
+    pub fn failed(&self) -> Option<&'static str> {
+        self.watch.failed()
+    }
+
+    /// How stores are made durable.
+    #[inline]
+    #[must_use]
+    pub fn policy(&self) -> WriteBack {
+        self.policy
+    }
+
+    /// What the region is on.
+    #[must_use]
+    pub fn kind(&self) -> &MediumKind {
+        &self.kind
+    }
+
+    /// The name of the region's file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the persistent part is mapped for reading only.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.puts.len == 0
+    }
+
+    /// Where the region is mapped, as a number: a multiple of 2 MiB.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.base.addr().get()
+    }
+
+    /// Makes page-table entries for `range` now instead of at the first touch of each page. The
+    /// range must have space.
+    ///
+    /// # Errors
+    /// What the system refuses; `EINVAL` by kernels older than 5.14.
+    pub fn populate(&self, range: Range<u64>) -> Result<()> {
+        let how = if self.is_read_only() {
+            libc::MADV_POPULATE_READ
+        } else {
+            libc::MADV_POPULATE_WRITE
+        };
+        self.advise_range(range, how, "populate its mapping")
+    }
+
+    /// Gathers the pages of `range`, which must have space, into huge pages now.
+    ///
+    /// # Errors
+    /// What the system refuses: there may be no free huge page, or the medium has none.
+    pub fn collapse(&self, range: Range<u64>) -> Result<()> {
+        self.advise_range(range, libc::MADV_COLLAPSE, "gather it into huge pages")
+    }
+
+    fn advise_range(&self, range: Range<u64>, how: i32, action: &'static str) -> Result<()> {
+        let start = range.start.min(self.loads.len) / PAGE * PAGE;
+        let end = range.end.min(self.loads.len);
+        if start >= end {
+            return Ok(());
+        }
+        loop {
+            let at = self.base().wrapping_add(start as usize);
+            // SAFETY: the range is inside our mapping; this advice changes no byte of it.
+            let result = unsafe { libc::madvise(at.cast(), (end - start) as usize, how) };
+            match checked(result) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(&self.path, action)(error)),
+            }
+        }
+    }
+
+    pub(super) fn was_advised(&self) -> bool {
+        self.advised
+    }
+
+    #[inline]
+    pub(super) fn base(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        self.loads.len
+    }
+
+    /// The address of the byte at `at`.
+    ///
+    /// # Safety
+    /// `at` is at most the mapping's length.
+    #[inline]
+    pub(super) unsafe fn address_of(&self, at: u64) -> NonNull<u8> {
+        // SAFETY: inside the mapping, or one past its end, by the caller's word.
+        unsafe { self.base.add(at as usize) }
+    }
+
+    /// Where loads may be made.
+    #[inline]
+    pub(super) fn loads(&self) -> Window {
+        self.loads
+    }
+
+    /// Where stores into the volatile part may be made.
+    #[inline]
+    pub(super) fn stores(&self) -> Window {
+        self.stores
+    }
+
+    /// Where stores into the persistent part may be made.
+    #[inline]
+    pub(super) fn puts(&self) -> Window {
+        self.puts
+    }
+
+    pub(super) fn fail(&self, reason: Reason) {
+        self.watch.fail(reason);
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        self.watch.release();
+        // SAFETY: our own mapping, to which no reference can exist any more: they borrow self.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.loads.len as usize) };
+    }
+}
+
+fn check(path: &Path, kind: &MediumKind, len: u64, volatile: Option<&Range<u64>>) -> Result<()> {
+    let shape = |what, value, least, most| Error::Shape {
+        path: path.to_owned(),
+        what,
+        value,
+        least,
+        most,
+    };
+    let most = (1 << 46) / kind.granularity() * kind.granularity();
+    let least = kind.granularity();
+    if len < least || len > most || !len.is_multiple_of(least) {
+        return Err(shape("length in bytes of the region", len, least, most));
+    }
+    let Some(range) = volatile else {
+        return Ok(());
+    };
+    let aligned = range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE);
+    if !aligned || range.start > range.end || range.end > len {
+        return Err(shape(
+            "end of the volatile part",
+            range.end,
+            range.start,
+            len,
+        ));
+    }
+    Ok(())
+}
+
+/// Reserves `len` bytes of address space at a multiple of `align`, a power of two.
+fn reserve(len: usize, align: usize) -> std::io::Result<NonNull<u8>> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let wide = len + align;
+    // SAFETY: at an address of the kernel's choice: no memory in use is touched.
+    let result = unsafe { libc::mmap(core::ptr::null_mut(), wide, libc::PROT_NONE, flags, -1, 0) };
+    let start = mapped(result)?;
+    let before = start.addr().next_multiple_of(align) - start.addr();
+    let base = start.wrapping_add(before);
+    for (at, len) in [(start, before), (base.wrapping_add(len), align - before)] {
+        if len > 0 {
+            // SAFETY: an end of the reservation just made, which nobody else knows of.
+            unsafe { libc::munmap(at.cast(), len) };
+        }
+    }
+    NonNull::new(base).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+/// Makes the volatile part of a mapping for reading only writable.
+fn allow_stores(base: NonNull<u8>, volatile: &Range<u64>) -> std::io::Result<()> {
+    if volatile.is_empty() {
+        return Ok(());
+    }
+    let at = base.as_ptr().wrapping_add(volatile.start as usize);
+    let len = (volatile.end - volatile.start) as usize;
+    // SAFETY: pages of our own mapping, which nobody uses yet.
+    checked(unsafe { libc::mprotect(at.cast(), len, libc::PROT_READ | libc::PROT_WRITE) })?;
+    Ok(())
+}
+
+/// Gives the kernel advice on our mapping that changes no byte; whether it was taken.
+fn advise(base: NonNull<u8>, len: usize, advice: i32) -> bool {
+    // SAFETY: our own mapping; the advice passed here changes no byte of it.
+    unsafe { libc::madvise(base.as_ptr().cast(), len, advice) == 0 }
+}

@@ -1,0 +1,114 @@
+//! Regions on real media.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use conquest_format::geometry::{STATE_GROUPS, SUPERBLOCKS};
+use conquest_format::kind::KindTable;
+use conquest_format::superblock::SIZE;
+use conquest_format::{Geometry, WORD};
+
+use crate::attach::{NewRegion, checked_geometry, make};
+use crate::core::{Core, Options};
+use crate::media::{MapOptions, Mapped, Medium, OsHost, Source};
+use crate::persist::Request;
+use crate::{Error, Result, superblock};
+
+/// A region on a real medium.
+pub type Region = Core<Mapped, OsHost>;
+
+impl Region {
+    /// Makes a region on `source`, for its owner only, unless `mode` says otherwise. A file that
+    /// could not be made into a region is removed again.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::Shape`], [`Error::Unsharable`], and what the system refuses.
+    pub fn create(source: Source, mode: u32, new: &NewRegion) -> Result<()> {
+        let named = match &source {
+            Source::Path(path) if !path.exists() => Some(path.clone()),
+            _ => None,
+        };
+        let made = Region::create_on(source, mode, new);
+        if let (Err(_), Some(path)) = (&made, named) {
+            // The error to report is the first one.
+            let _removed = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    fn create_on(source: Source, mode: u32, new: &NewRegion) -> Result<()> {
+        let medium = Arc::new(Medium::create(source, mode)?);
+        let geometry = checked_geometry(medium.path(), new)?;
+        refuse_existing(&medium)?;
+        let path = medium.path().to_owned();
+        let host = OsHost::new(Arc::clone(&medium), &geometry)?;
+        let memory = Mapped::map(&medium, geometry.len(), &MapOptions::default())?;
+        make(&memory, &host, &path, new)
+    }
+
+    /// Attaches the region on `source`.
+    ///
+    /// # Errors
+    /// What is wrong with the file or the region, or who is in the way.
+    pub fn open(
+        source: Source,
+        kinds: &KindTable,
+        write_back: Request,
+        options: Options<Mapped, OsHost>,
+    ) -> Result<Region> {
+        let medium = Arc::new(Medium::open(source)?);
+        let path = medium.path().to_owned();
+        let geometry = look(&medium, &path)?;
+        let host = OsHost::new(Arc::clone(&medium), &geometry)?;
+        let map = MapOptions {
+            write_back,
+            ..MapOptions::default()
+        };
+        let memory = Mapped::map(&medium, geometry.len(), &map)?;
+        Core::attach(memory, host, &path, kinds, options)
+    }
+}
+
+/// A device is never made, so it may hold a region already.
+fn refuse_existing(medium: &Medium) -> Result<()> {
+    if medium.is_empty()? {
+        return Ok(());
+    }
+    match superblock::choose(medium.path(), &peek_superblocks(medium)?) {
+        Err(Error::NotARegion { .. }) => Ok(()),
+        _ => Err(Error::Exists {
+            path: medium.path().to_owned(),
+        }),
+    }
+}
+
+/// Looks at a file before mapping it: what it is, and whether all of it is there.
+fn look(medium: &Medium, path: &Path) -> Result<Geometry> {
+    let superblock = superblock::choose(path, &peek_superblocks(medium)?)?;
+    let geometry = Geometry::new(superblock.shape).ok_or(Error::Corrupt {
+        what: "superblock",
+        offset: SUPERBLOCKS[0],
+        expected: "a valid shape",
+        found: superblock.shape.max_groups,
+    })?;
+    let mut word = [0; WORD as usize];
+    medium.peek(STATE_GROUPS.bytes(), &mut word)?;
+    let groups = u64::from_le_bytes(word).clamp(1, superblock.shape.max_groups);
+    let (expected, found) = (geometry.len_at(groups), medium.len()?);
+    if found < expected {
+        return Err(Error::Truncated {
+            path: path.to_owned(),
+            expected,
+            found,
+        });
+    }
+    Ok(geometry)
+}
+
+fn peek_superblocks(medium: &Medium) -> Result<[[u8; SIZE]; 2]> {
+    let mut copies = [[0; SIZE]; 2];
+    for (at, copy) in SUPERBLOCKS.into_iter().zip(&mut copies) {
+        medium.peek(at.bytes(), copy)?;
+    }
+    Ok(copies)
+}
