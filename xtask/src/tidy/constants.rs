@@ -338,7 +338,8 @@ mod tests {
         pub const NOBODY: u32 = u32::MAX;\n\
         pub const BOTH: [Offset; 2] = [Offset::new(0), Offset::new(PAGE)];\n";
     const GOOD: &str = "| `WORD` | 8 | |\n| `PAGE` | 4096 | |\n| `head::SIZE` | 16384 |\n\
-        | `tail::SIZE` | 0x4001 |\n| `MAGIC` | \"CQ\" |\n| `NOBODY` | 0xFFFF_FFFF |\n| `BOTH` | 0, 4096 |\n";
+        | `tail::SIZE` | 0x4001 |\n| `MAGIC` | \"CQ\" |\n| `BOTH` | 0, 4096 |\n\
+        | `NOBODY` | 0xFFFF_FFFF |\n";
 
     fn broken(document: &str) -> Vec<String> {
         let files: Vec<SourceFile> = [
