@@ -45,6 +45,13 @@ enum Failure {
 }
 
 impl Failure {
+    /// What to tell the user.
+    fn text(&self) -> &str {
+        match self {
+            Failure::Usage(what) | Failure::Broken(what) => what,
+        }
+    }
+
     /// A failure of `action` on `subject`.
     fn system(action: &str, subject: &std::path::Path, error: &std::io::Error) -> Failure {
         Failure::Broken(format!("{action} {}: {error}", subject.display()))

@@ -61,7 +61,7 @@ pub(crate) fn run() -> Result<Tally, Failure> {
         println!("== {name}");
         let start = Instant::now();
         let tally = work().unwrap_or_else(|failure| {
-            println!("{name}: {failure:?}");
+            println!("{name}: {}", failure.text());
             Tally::one(false)
         });
         println!(

@@ -11,8 +11,8 @@ use crate::harness::{self, BUILD_LIMIT};
 use crate::tree::SourceFile;
 use crate::{Failure, child, tree};
 
-/// Parts of a crate that are not mutated: below [`Memory`](conquest_pm) no test can tell a medium
-/// that keeps its promises from one that breaks them.
+/// Parts of a crate that are not mutated: below the trait `Memory` no test can tell a medium that
+/// keeps its promises from one that breaks them.
 const LEFT_OUT: [&str; 2] = ["media/", "persist.rs"];
 /// Programs of the test kit that may notice a mutant, with their arguments for a small slice.
 const SLICES: [(&str, &[&str]); 2] = [
