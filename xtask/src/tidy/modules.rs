@@ -8,6 +8,10 @@ use crate::tree::SourceFile;
 /// Checks the whole workspace.
 pub(super) fn check(files: &[SourceFile], found: &mut Vec<Violation>) {
     let rust: Vec<&SourceFile> = files.iter().filter(|file| file.is_rust()).collect();
+    if rust.iter().any(|file| syn::parse_file(&file.text).is_err()) {
+        // Told elsewhere, and whatever such a file leads to would seem lost.
+        return;
+    }
     let mut reached = BTreeSet::new();
     for file in &rust {
         if is_root(&file.path) {
