@@ -37,12 +37,12 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How often a child is looked at.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Runs `command` for at most `limit`. Its standard output is passed on, and each line of it is
-/// also given to `line`.
+/// Runs `command` for at most `limit`. Each line of its standard output is given to `line`, and
+/// passed on if that says so.
 pub(crate) fn run_shown(
     command: &mut Command,
     limit: Duration,
-    mut line: impl FnMut(&str),
+    mut line: impl FnMut(&str) -> bool,
 ) -> Result<Ended, Failure> {
     let deadline = Instant::now() + limit;
     let mut child = spawn(command.stdout(Stdio::piped()))?;
@@ -62,8 +62,9 @@ pub(crate) fn run_shown(
         match receiver.recv_timeout(Duration::from_millis(50)) {
             Ok(bytes) => {
                 let text = String::from_utf8_lossy(&bytes);
-                println!("{text}");
-                line(&text);
+                if line(&text) {
+                    println!("{text}");
+                }
                 if Instant::now() < deadline {
                     continue;
                 }
@@ -156,7 +157,10 @@ mod tests {
         let ended = run_shown(
             &mut shell("echo one; echo two; exit 3"),
             Duration::from_secs(60),
-            |line| lines.push(line.to_owned()),
+            |line| {
+                lines.push(line.to_owned());
+                true
+            },
         );
         assert_eq!(lines, ["one", "two"]);
         assert!(matches!(ended.unwrap(), Ended::Badly(status) if status.code() == Some(3)));

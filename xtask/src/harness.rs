@@ -80,7 +80,7 @@ pub(crate) fn run_one(
     let selection = ["--release", "-p", "conquest-testkit", "--bin", &program];
     let mut build = Command::new("cargo");
     build.arg("build").args(selection).current_dir(tree::root());
-    if !child::run_shown(&mut build, BUILD_LIMIT, |_| {})?.is_well() {
+    if !child::run_shown(&mut build, BUILD_LIMIT, |_| true)?.is_well() {
         return Err(Failure::Broken(format!("{program} does not build")));
     }
     let mut command = Command::new("cargo");
@@ -88,7 +88,10 @@ pub(crate) fn run_one(
     command.args(arguments).current_dir(tree::root());
     let mut counted = None;
     let ended = child::run_shown(&mut command, limit, |line| {
-        counted = Tally::from_line(line).or(counted);
+        let tally = Tally::from_line(line);
+        counted = tally.or(counted);
+        // The count is told once, at the end, by whoever called.
+        tally.is_none()
     })?;
     if let Ended::Badly(status) = ended {
         println!("{program}: {status}");

@@ -102,6 +102,7 @@ fn cargo(arguments: &[&str], variable: Variable) -> Result<Tally, Failure> {
         if let Some(tally) = Tally::from_test_result(line) {
             *counted.get_or_insert(Tally::default()) += tally;
         }
+        true
     })?;
     Ok(judge(ended, counted))
 }
@@ -124,7 +125,7 @@ fn provide() -> Result<(), Failure> {
             let mut command = Command::new("apt-get");
             command.args(arguments);
             command.env("DEBIAN_FRONTEND", "noninteractive");
-            child::run_shown(&mut command, STEP_LIMIT, |_| {})?;
+            child::run_shown(&mut command, STEP_LIMIT, |_| true)?;
         }
     }
     let names: Vec<&str> = wanted.iter().filter(|w| missing(w)).map(|w| w.0).collect();

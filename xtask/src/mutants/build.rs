@@ -248,7 +248,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|e| Failure::system("can't read", path, &e))
 }
 
-/// The test binary that a line of cargo's messages announces.
+/// The test binary that a line of cargo's messages announces; none for the tests of a program.
 pub(super) fn test_binary(line: &str) -> Option<Program> {
     let field = |text: &str, name: &str| {
         let (_, rest) = text.split_once(&format!("\"{name}\":\""))?;
@@ -259,6 +259,9 @@ pub(super) fn test_binary(line: &str) -> Option<Program> {
         return None;
     }
     let (_, target) = line.split_once("\"target\":{")?;
+    if target.starts_with("\"kind\":[\"bin\"]") {
+        return None;
+    }
     let manifest = PathBuf::from(field(line, "manifest_path")?);
     let directory = manifest.parent()?.to_path_buf();
     let package = directory.file_name()?.to_string_lossy().into_owned();

@@ -132,7 +132,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
             .iter()
             .map(|program| program.name.clone())
             .collect(),
-        is_whole: options.only.is_none() && copy.disabled.is_empty(),
+        is_whole: options.only.is_none(),
         listed,
     };
     let (report, tally) = outcome.report();

@@ -154,15 +154,16 @@ fn accepted_survivors_are_matched_and_need_reasons() {
 
 #[test]
 fn test_binaries_are_told_from_others() {
-    let line = |test: bool| {
+    let line = |kind: &str, test: bool| {
         format!(
             "{{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/x/crates/pm/Cargo.toml\",\
-             \"target\":{{\"kind\":[\"lib\"],\"name\":\"conquest_pm\",\"test\":true}},\
+             \"target\":{{\"kind\":[\"{kind}\"],\"name\":\"conquest_pm\",\"test\":true}},\
              \"profile\":{{\"opt_level\":\"1\",\"test\":{test}}},\"executable\":\"/x/t/pm-1\"}}"
         )
     };
-    let program = build::test_binary(&line(true)).unwrap();
+    let program = build::test_binary(&line("lib", true)).unwrap();
     assert_eq!(program.name, "tests of pm: conquest_pm");
     assert_eq!(program.directory.to_str(), Some("/x/crates/pm"));
-    assert!(build::test_binary(&line(false)).is_none());
+    assert!(build::test_binary(&line("lib", false)).is_none());
+    assert!(build::test_binary(&line("bin", true)).is_none());
 }
