@@ -1,0 +1,336 @@
+//! The copy of the workspace with all mutants built in, and its test programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::operators::{self, Mutant};
+use super::rewrite::{self, Rewritten};
+use super::{MODULE, Program, VARIABLE};
+use crate::harness::{self, BUILD_LIMIT};
+use crate::tree::SourceFile;
+use crate::{Failure, child, tree};
+
+/// Parts of a crate that are not mutated: below the trait `Memory` no test can tell a medium that
+/// keeps its promises from one that breaks them.
+const LEFT_OUT: [&str; 2] = ["media/", "persist.rs"];
+/// Programs of the test kit that may notice a mutant, with their arguments for a small slice.
+const SLICES: [(&str, &[&str]); 2] = [
+    ("explore", &["--states", "3000", "--seed", "1"]),
+    ("kill", &["--kills", "40", "--seed", "1"]),
+];
+/// Times the compiler may refuse some mutants before we give up.
+const ROUNDS_MAX: u32 = 40;
+
+/// The copy.
+pub(super) struct Copy {
+    directory: PathBuf,
+    sources: PathBuf,
+    package: String,
+    /// The files that are mutated.
+    files: Vec<SourceFile>,
+    /// All mutants, in order.
+    pub(super) mutants: Vec<Mutant>,
+    /// Numbers of mutants that do not compile.
+    pub(super) disabled: BTreeSet<u32>,
+    rewritten: BTreeMap<String, Rewritten>,
+}
+
+impl Copy {
+    /// Finds the mutants of crate `package` of the workspace at `root`, and copies the workspace
+    /// under `directory`.
+    pub(super) fn new(
+        root: &Path,
+        directory: &Path,
+        package: &str,
+        is_all: bool,
+    ) -> Result<Copy, Failure> {
+        let within = format!("crates/{package}/src/");
+        let is_mutated = |file: &SourceFile| {
+            let name = file.path.strip_prefix(&within);
+            name.is_some_and(|name| {
+                file.is_rust()
+                    && !name.starts_with("bin/")
+                    && name != "main.rs"
+                    && (is_all || !LEFT_OUT.iter().any(|start| name.starts_with(start)))
+            })
+        };
+        let mut files = tree::sources(root)?;
+        files.retain(is_mutated);
+        let mut copy = Copy {
+            directory: directory.to_path_buf(),
+            sources: directory.join("src"),
+            package: package.to_owned(),
+            files,
+            mutants: Vec::new(),
+            disabled: BTreeSet::new(),
+            rewritten: BTreeMap::new(),
+        };
+        copy.mutate()?;
+        mirror(root, &copy.sources)?;
+        Ok(copy)
+    }
+
+    /// Computes the mutants and the text of the files that hold them.
+    fn mutate(&mut self) -> Result<(), Failure> {
+        self.mutants.clear();
+        for file in &self.files {
+            let last = self.mutants.last().map_or(0, |mutant| mutant.number);
+            let (mutants, edits) = operators::find(file, last, &self.disabled)
+                .map_err(|error| Failure::Broken(format!("{}: {error}", file.path)))?;
+            self.mutants.extend(mutants);
+            let mut rewritten = rewrite::rewrite(&file.text, &edits);
+            if file.path.ends_with("/src/lib.rs") {
+                rewritten.text.push_str(&format!("\nmod {MODULE};\n"));
+            }
+            self.rewritten.insert(file.path.clone(), rewritten);
+        }
+        Ok(())
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        for (path, rewritten) in &self.rewritten {
+            update(&self.sources.join(path), rewritten.text.as_bytes())?;
+        }
+        let module = format!("crates/{}/src/{MODULE}.rs", self.package);
+        update(&self.sources.join(module), switch().as_bytes())
+    }
+
+    /// Builds the programs that may notice a mutant, in the order in which to try them.
+    pub(super) fn build(&mut self) -> Result<Vec<Program>, Failure> {
+        self.write()?;
+        let package = format!("conquest-{}", self.package);
+        let loom = self.loom_models();
+        self.settle(&package, false)?;
+        if !loom.is_empty() {
+            self.settle(&package, true)?;
+        }
+        let mut programs = self.tests(&["-p", &package], false)?;
+        for (kind, arguments) in SLICES {
+            if harness::names(&self.sources, kind).contains(&self.package) {
+                programs.push(self.slice(kind, arguments)?);
+            }
+        }
+        if self.package != "testkit" && self.sources.join("crates/testkit").is_dir() {
+            programs.extend(self.tests(&["-p", "conquest-testkit"], false)?);
+        }
+        for (of, name) in loom {
+            programs.extend(self.tests(&["--release", "-p", &of, "--test", &name], true)?);
+        }
+        Ok(programs)
+    }
+
+    /// Loom models: package and name of the test.
+    fn loom_models(&self) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        let mut crates = vec![self.package.as_str()];
+        if self.package != "testkit" {
+            crates.push("testkit");
+        }
+        for of in crates {
+            let tests = self.sources.join("crates").join(of).join("tests");
+            for path in tree::paths(&tests).unwrap_or_default() {
+                let name = path
+                    .strip_suffix(".rs")
+                    .filter(|name| name.starts_with("loom"));
+                if let Some(name) = name.filter(|name| !name.contains('/')) {
+                    found.push((format!("conquest-{of}"), name.to_owned()));
+                }
+            }
+        }
+        found
+    }
+
+    fn cargo(&self, is_loom: bool) -> Command {
+        let mut command = Command::new("cargo");
+        command.current_dir(&self.sources).env_remove(VARIABLE);
+        let (flags, target) = if is_loom {
+            ("--cap-lints=allow --cfg loom", "build-loom")
+        } else {
+            ("--cap-lints=allow", "build")
+        };
+        command.env("RUSTFLAGS", flags);
+        command.env("CARGO_TARGET_DIR", self.directory.join(target));
+        command
+    }
+
+    /// Leaves out mutants that do not compile, until the rest does.
+    fn settle(&mut self, package: &str, is_loom: bool) -> Result<(), Failure> {
+        let log = self.directory.join("check.log");
+        for _ in 0..ROUNDS_MAX {
+            let mut command = self.cargo(is_loom);
+            command.args(["check", "--lib", "--message-format=short", "-p", package]);
+            if child::run_logged(&mut command, BUILD_LIMIT, &log)?.is_well() {
+                return Ok(());
+            }
+            let output = read(&log)?;
+            let refused: BTreeSet<u32> = output
+                .lines()
+                .filter_map(|line| self.refused(line))
+                .collect();
+            if refused.is_empty() {
+                return Err(Failure::Broken(format!(
+                    "the copy does not build:\n{output}"
+                )));
+            }
+            self.disabled.extend(refused);
+            self.mutate()?;
+            self.write()?;
+        }
+        Err(Failure::Broken(format!(
+            "mutants do not compile; see {}",
+            log.display()
+        )))
+    }
+
+    /// The mutant that a line `file:line:column: error...` complains about.
+    fn refused(&self, line: &str) -> Option<u32> {
+        let mut fields = line.splitn(4, ':');
+        let rewritten = self.rewritten.get(fields.next()?)?;
+        let at = fields.next()?.parse().ok()?;
+        let column = fields.next()?.parse().ok()?;
+        if !fields.next()?.trim_start().starts_with("error") {
+            return None;
+        }
+        rewritten.mutant_at(at, column)
+    }
+
+    fn built(&self, command: &mut Command) -> Result<String, Failure> {
+        let log = self.directory.join("build.log");
+        command.arg("--message-format=json-render-diagnostics");
+        let ended = child::run_logged(command, BUILD_LIMIT, &log)?;
+        let output = read(&log)?;
+        if ended.is_well() {
+            return Ok(output);
+        }
+        let told: Vec<&str> = output
+            .lines()
+            .filter(|line| !line.starts_with('{'))
+            .collect();
+        Err(Failure::Broken(format!(
+            "the copy does not build:\n{}",
+            told.join("\n")
+        )))
+    }
+
+    /// Builds the test binaries that `selection` selects.
+    fn tests(&self, selection: &[&str], is_loom: bool) -> Result<Vec<Program>, Failure> {
+        let mut command = self.cargo(is_loom);
+        command.args(["test", "--no-run"]).args(selection);
+        let output = self.built(&mut command)?;
+        let mut programs: Vec<Program> = output.lines().filter_map(test_binary).collect();
+        programs.retain(|program| is_loom || !program.name.contains(" loom"));
+        Ok(programs)
+    }
+
+    fn slice(&self, kind: &str, arguments: &[&str]) -> Result<Program, Failure> {
+        let name = format!("{kind}-{}", self.package);
+        let mut command = self.cargo(false);
+        command.args([
+            "build",
+            "--release",
+            "-p",
+            "conquest-testkit",
+            "--bin",
+            &name,
+        ]);
+        self.built(&mut command)?;
+        Ok(Program {
+            executable: self.directory.join("build/release").join(&name),
+            name,
+            arguments: arguments.iter().map(|text| (*text).to_owned()).collect(),
+            directory: self.sources.clone(),
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|e| Failure::system("can't read", path, &e))
+}
+
+/// The test binary that a line of cargo's messages announces; none for the tests of a program.
+pub(super) fn test_binary(line: &str) -> Option<Program> {
+    let field = |text: &str, name: &str| {
+        let (_, rest) = text.split_once(&format!("\"{name}\":\""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    let (_, profile) = line.split_once("\"profile\":{")?;
+    if !profile.split_once('}')?.0.contains("\"test\":true") {
+        return None;
+    }
+    let (_, target) = line.split_once("\"target\":{")?;
+    if target.starts_with("\"kind\":[\"bin\"]") {
+        return None;
+    }
+    let manifest = PathBuf::from(field(line, "manifest_path")?);
+    let directory = manifest.parent()?.to_path_buf();
+    let package = directory.file_name()?.to_string_lossy().into_owned();
+    Some(Program {
+        name: format!("tests of {package}: {}", field(target, "name")?),
+        executable: PathBuf::from(field(line, "executable")?),
+        arguments: Vec::new(),
+        directory,
+    })
+}
+
+/// Makes the tree at `copy` equal to that at `root`, leaving equal files alone, so that cargo
+/// compiles only what has changed.
+fn mirror(root: &Path, copy: &Path) -> Result<(), Failure> {
+    let wanted = tree::paths(root)?;
+    for path in &wanted {
+        let from = root.join(path);
+        let bytes = std::fs::read(&from).map_err(|e| Failure::system("can't read", &from, &e))?;
+        update(&copy.join(path), &bytes)?;
+    }
+    for path in tree::paths(copy)? {
+        if wanted.binary_search(&path).is_err() {
+            let stale = copy.join(path);
+            std::fs::remove_file(&stale)
+                .map_err(|e| Failure::system("can't remove", &stale, &e))?;
+        }
+    }
+    Ok(())
+}
+
+fn update(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    if std::fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(|e| Failure::system("can't make", parent, &e))?;
+    }
+    std::fs::write(path, bytes).map_err(|e| Failure::system("can't write", path, &e))
+}
+
+/// The module that the copy gets: which mutant is on.
+pub(super) fn switch() -> String {
+    format!(
+        r#"//! Which mutant is on.
+use core::sync::atomic::{{AtomicU32, Ordering}};
+
+const UNKNOWN: u32 = u32::MAX;
+static ACTIVE: AtomicU32 = AtomicU32::new(UNKNOWN);
+
+#[cold]
+fn look_up() -> u32 {{
+    let value = std::env::var("{VARIABLE}").ok();
+    let number = value.and_then(|value| value.parse().ok()).unwrap_or(0);
+    ACTIVE.store(number, Ordering::Relaxed);
+    number
+}}
+
+#[inline]
+pub(crate) fn is(number: u32) -> bool {{
+    match ACTIVE.load(Ordering::Relaxed) {{
+        UNKNOWN => look_up() == number,
+        active => active == number,
+    }}
+}}
+
+#[inline]
+pub(crate) fn order(number: u32, order: Ordering) -> Ordering {{
+    if is(number) {{ Ordering::Relaxed }} else {{ order }}
+}}
+"#
+    )
+}

@@ -1,0 +1,239 @@
+//! `cargo xtask mutants CRATE`: mutation testing.
+//!
+//! The workspace is copied, all mutants of the crate are built into the copy at once, each behind a
+//! test of the environment variable `CONQUEST_MUTANT`, and the tests are run once for each mutant.
+//! A mutant that no test notices shows what the tests don't check.
+
+mod build;
+mod operators;
+mod rewrite;
+mod survivors;
+#[cfg(test)]
+mod tests;
+mod trial;
+
+use core::fmt::Write;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::tally::Tally;
+use crate::{Failure, tree};
+
+use build::Copy;
+use operators::Mutant;
+use trial::Verdict;
+
+/// The module that the copy of the crate gets.
+const MODULE: &str = "conquest_mutant";
+/// The environment variable that holds the number of the mutant that is on.
+const VARIABLE: &str = "CONQUEST_MUTANT";
+
+/// What was asked for.
+struct Options {
+    /// The crate: `pm` for `crates/pm`.
+    package: String,
+    jobs: usize,
+    only: Option<String>,
+    is_list: bool,
+    /// Longest time for one test program with one mutant.
+    limit: Duration,
+    /// Whether files that are normally left out are included.
+    is_all: bool,
+}
+
+fn parse(arguments: &[String]) -> Result<Options, Failure> {
+    let usage = |what: String| Failure::Usage(format!("mutants: {what}"));
+    let mut options = Options {
+        package: String::new(),
+        jobs: 2,
+        only: None,
+        is_list: false,
+        limit: Duration::from_secs(60),
+        is_all: false,
+    };
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let mut value = || {
+            let value = rest.next().cloned();
+            value.ok_or_else(|| usage(format!("{argument} needs a value")))
+        };
+        let number = |value: String| match value.parse::<u32>() {
+            Ok(number) if number > 0 => Ok(number),
+            _ => Err(usage(format!(
+                "{argument}: {value:?} is no positive number"
+            ))),
+        };
+        match argument.as_str() {
+            "--jobs" => options.jobs = number(value()?)? as usize,
+            "--only" => options.only = Some(value()?),
+            "--list" => options.is_list = true,
+            "--all" => options.is_all = true,
+            "--seconds-per-mutant" => {
+                options.limit = Duration::from_secs(number(value()?)?.into());
+            }
+            other if options.package.is_empty() && !other.starts_with('-') => {
+                other.clone_into(&mut options.package);
+            }
+            other => return Err(usage(format!("unexpected argument {other:?}"))),
+        }
+    }
+    let sources = tree::root()
+        .join("crates")
+        .join(&options.package)
+        .join("src/lib.rs");
+    if options.package.is_empty() || !sources.is_file() {
+        return Err(usage(format!(
+            "there is no library crate crates/{}",
+            options.package
+        )));
+    }
+    Ok(options)
+}
+
+/// Runs `cargo xtask mutants`.
+pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
+    let options = parse(arguments)?;
+    let root = tree::root();
+    let directory = root.join("target/mutants");
+    let mut copy = Copy::new(&root, &directory, &options.package, options.is_all)?;
+    let is_chosen = |mutant: &&Mutant| match &options.only {
+        Some(part) => mutant.describe().contains(part),
+        None => true,
+    };
+    if options.is_list {
+        let chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).collect();
+        for mutant in &chosen {
+            println!("{:>5} {}", mutant.number, mutant.describe());
+        }
+        println!("{} mutants, none tried", chosen.len());
+        return Ok(Tally::default());
+    }
+    let listed = survivors::read(&root, &options.package)?;
+    let programs = copy.build()?;
+    let is_built = |mutant: &&Mutant| !copy.disabled.contains(&mutant.number);
+    let chosen: Vec<&Mutant> = copy
+        .mutants
+        .iter()
+        .filter(is_chosen)
+        .filter(is_built)
+        .collect();
+    println!(
+        "{} mutants, {} to try; {} do not compile and are left out",
+        copy.mutants.len(),
+        chosen.len(),
+        copy.disabled.len()
+    );
+    let limits = trial::baseline(&programs, &directory, options.limit)?;
+    let verdicts = trial::all(&chosen, &programs, &limits, &directory, options.jobs)?;
+    let outcome = Outcome {
+        results: chosen.into_iter().zip(verdicts).collect(),
+        names: programs
+            .iter()
+            .map(|program| program.name.clone())
+            .collect(),
+        is_whole: options.only.is_none(),
+        listed,
+    };
+    let (report, tally) = outcome.report();
+    print!("{report}");
+    write(&directory.join("report.txt"), &report)?;
+    Ok(tally)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|e| Failure::system("can't write", path, &e))
+}
+
+/// A program that may notice a mutant.
+struct Program {
+    /// What it is called in the report.
+    name: String,
+    executable: PathBuf,
+    arguments: Vec<String>,
+    /// Where it runs.
+    directory: PathBuf,
+}
+
+/// What came out.
+struct Outcome<'a> {
+    results: Vec<(&'a Mutant, Verdict)>,
+    names: Vec<String>,
+    /// Whether every mutant was tried.
+    is_whole: bool,
+    listed: Vec<survivors::Accepted>,
+}
+
+impl Outcome<'_> {
+    fn report(&self) -> (String, Tally) {
+        let mut text = String::new();
+        let mut tally = Tally::default();
+        let mut accepted = 0_u64;
+        let mut operators: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        let mut catches = vec![0_u64; self.names.len()];
+        let mut hangs = 0_u64;
+        let mut file = "";
+        for (mutant, verdict) in &self.results {
+            let count = operators.entry(mutant.operator).or_default();
+            count.1 += 1;
+            if let Verdict::Caught { by, is_hang } = verdict {
+                count.0 += 1;
+                tally.passed += 1;
+                hangs += u64::from(*is_hang);
+                if let Some(catches) = catches.get_mut(*by) {
+                    *catches += 1;
+                }
+                continue;
+            }
+            if file != mutant.file {
+                file = &mutant.file;
+                _ = writeln!(text, "\nsurvivors in {file}:");
+            }
+            let entry = self.listed.iter().find(|entry| entry.is_for(mutant));
+            _ = writeln!(text, "  {} (#{})", mutant.describe(), mutant.occurrence);
+            if let Some(entry) = entry {
+                accepted += 1;
+                _ = writeln!(text, "    accepted: {}", entry.reason);
+            } else {
+                tally.failed += 1;
+            }
+        }
+        tally.failed += self.stale(&mut text);
+        _ = writeln!(text, "\ncaught, by operator:");
+        for (operator, (caught, all)) in operators {
+            _ = writeln!(text, "  {operator:8} {caught:>5} of {all:>5}");
+        }
+        _ = writeln!(
+            text,
+            "caught, by program (in the order tried; {hangs} by hanging):"
+        );
+        for (name, catches) in self.names.iter().zip(catches) {
+            _ = writeln!(text, "  {catches:>5} {name}");
+        }
+        _ = writeln!(
+            text,
+            "{} mutants: {} caught, {accepted} accepted survivors, {} other failures",
+            self.results.len(),
+            tally.passed,
+            tally.failed
+        );
+        (text, tally)
+    }
+
+    /// Reports accepted survivors that are none; counts those for which there is no mutant.
+    fn stale(&self, text: &mut String) -> u64 {
+        let mut count = 0;
+        for entry in &self.listed {
+            match self.results.iter().find(|(mutant, _)| entry.is_for(mutant)) {
+                Some((_, Verdict::Survived)) => {}
+                Some(_) => _ = writeln!(text, "\naccepted survivor was caught: {entry}"),
+                None if self.is_whole => {
+                    count += 1;
+                    _ = writeln!(text, "\naccepted survivor matches no mutant: {entry}");
+                }
+                None => {}
+            }
+        }
+        count
+    }
+}

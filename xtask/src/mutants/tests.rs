@@ -1,0 +1,169 @@
+//! Tests of the rewriting, on a small sample.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::operators::{self, Mutant};
+use super::rewrite::{self, Rewritten};
+use super::{build, survivors};
+use crate::tree::SourceFile;
+
+const SAMPLE: &str = r#"//! Sample.
+use core::sync::atomic::Ordering::{self, Acquire};
+const LIMIT: Ordering = Ordering::SeqCst;
+
+impl Lane {
+    /// Commits.
+    fn commit(&self, m: &M) -> Result<()> {
+        m.put(self.at, 1, Ordering::Release); // the word
+        m.write_back(self.at, 8);
+        m.fence();
+        let seen = m.load(self.at, Acquire);
+        if seen == self.tag && self.count < 3 {
+            self.retire(m)?;
+        }
+        while let Some(owner) = self.next() && owner != 0 {
+            count(owner);
+        }
+        match seen {
+            0 => m.put_or(self.at, 1),
+            n if n <= self.sequence => return Ok(()),
+            _ => {}
+        }
+        if seen > 4 {
+            other();
+        }
+        let _ = m.compare_exchange(self.at, 0, 1, Ordering::AcqRel, Ordering::Relaxed);
+        Ok(())
+    }
+
+    const fn skipped(&self) { self.fence(); }
+
+    fn tail(&self) { self.m.fence() }
+}
+
+#[cfg(test)]
+mod tests {
+    fn skipped() { m.fence(); }
+}
+"#;
+
+fn file() -> SourceFile {
+    SourceFile {
+        path: "crates/a/src/lib.rs".into(),
+        text: SAMPLE.into(),
+    }
+}
+
+fn mutated(disabled: &BTreeSet<u32>) -> (Vec<Mutant>, Rewritten) {
+    let (mutants, edits) = operators::find(&file(), 0, disabled).unwrap();
+    (mutants, rewrite::rewrite(SAMPLE, &edits))
+}
+
+#[test]
+fn each_operator_finds_its_mutants() {
+    let (mutants, rewritten) = mutated(&BTreeSet::new());
+    syn::parse_file(&rewritten.text).unwrap();
+    let mut counts = BTreeMap::new();
+    for mutant in &mutants {
+        *counts.entry(mutant.operator).or_insert(0) += 1;
+    }
+    let expected = [
+        // put, write_back, fence, retire, put_or, compare_exchange, fence.
+        ("drop", 7),
+        // The condition with a tag, the one with an owner, the guard with a sequence.
+        ("false", 3),
+        // seen == tag, count < 3, owner != 0, n <= sequence.
+        ("flip", 4),
+        // put and write_back, write_back and fence.
+        ("swap", 2),
+        ("true", 3),
+        // Release, Acquire, AcqRel.
+        ("weaken", 3),
+    ];
+    assert_eq!(counts.into_iter().collect::<Vec<_>>(), expected);
+    let numbers: Vec<u32> = mutants.iter().map(|mutant| mutant.number).collect();
+    assert!(numbers.iter().copied().eq(1..=22));
+    assert_eq!(
+        mutants[0].describe(),
+        "crates/a/src/lib.rs:8:9: swap in Lane::commit: \
+         m.put(self.at, 1, Ordering::Release); <-> m.write_back(self.at, 8);"
+    );
+}
+
+#[test]
+fn every_mutant_is_built_in_unless_disabled() {
+    let (mutants, rewritten) = mutated(&BTreeSet::new());
+    for mutant in &mutants {
+        let number = mutant.number;
+        let calls = [format!("::is({number})"), format!("::order({number}, ")];
+        assert!(
+            calls.iter().any(|call| rewritten.text.contains(call)),
+            "{number}"
+        );
+        let (without, rewritten) = mutated(&BTreeSet::from([number]));
+        assert_eq!(without.len(), mutants.len());
+        assert!(
+            !calls.iter().any(|call| rewritten.text.contains(call)),
+            "{number}"
+        );
+        syn::parse_file(&rewritten.text).unwrap();
+    }
+}
+
+#[test]
+fn an_error_leads_to_its_mutant() {
+    let (mutants, rewritten) = mutated(&BTreeSet::new());
+    for mutant in mutants.iter().filter(|mutant| mutant.operator != "true") {
+        let call = match mutant.operator {
+            "weaken" => format!("order({}, ", mutant.number),
+            _ => format!("is({})", mutant.number),
+        };
+        let at = rewritten.text.find(&call).unwrap();
+        let before = &rewritten.text[..at];
+        let line = before.matches('\n').count() + 1;
+        let column = before.len() - before.rfind('\n').map_or(0, |at| at + 1) + 1;
+        let found = rewritten.mutant_at(line, column).unwrap();
+        let is_pair = mutant.operator == "false" && found + 1 == mutant.number;
+        assert!(
+            found == mutant.number || is_pair,
+            "{found} for {}",
+            mutant.describe()
+        );
+    }
+    assert_eq!(rewritten.mutant_at(1, 1), None);
+}
+
+#[test]
+fn without_edits_nothing_changes() {
+    assert_eq!(rewrite::rewrite(SAMPLE, &[]).text, SAMPLE);
+    syn::parse_file(&build::switch()).unwrap();
+}
+
+#[test]
+fn accepted_survivors_are_matched_and_need_reasons() {
+    let (mutants, _) = mutated(&BTreeSet::new());
+    let entry = "# Comment\n\nfile: crates/a/src/lib.rs\nin: Lane::tail\nwhat: drop #1\n\
+        text: self.m.fence()\nreason: It is a sample.\n";
+    let accepted = survivors::parse(entry).unwrap();
+    let is_accepted = |mutant: &&Mutant| accepted.iter().any(|entry| entry.is_for(mutant));
+    assert_eq!(mutants.iter().filter(is_accepted).count(), 1);
+    assert!(survivors::parse(&entry.replace("reason: It is a sample.", "reason:")).is_err());
+    assert!(survivors::parse(&entry.replace("in:", "inside:")).is_err());
+    assert!(survivors::parse("nonsense\n").is_err());
+}
+
+#[test]
+fn test_binaries_are_told_from_others() {
+    let line = |kind: &str, test: bool| {
+        format!(
+            "{{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/x/crates/pm/Cargo.toml\",\
+             \"target\":{{\"kind\":[\"{kind}\"],\"name\":\"conquest_pm\",\"test\":true}},\
+             \"profile\":{{\"opt_level\":\"1\",\"test\":{test}}},\"executable\":\"/x/t/pm-1\"}}"
+        )
+    };
+    let program = build::test_binary(&line("lib", true)).unwrap();
+    assert_eq!(program.name, "tests of pm: conquest_pm");
+    assert_eq!(program.directory.to_str(), Some("/x/crates/pm"));
+    assert!(build::test_binary(&line("lib", false)).is_none());
+    assert!(build::test_binary(&line("bin", true)).is_none());
+}

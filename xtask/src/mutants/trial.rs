@@ -1,0 +1,149 @@
+//! Running the test programs, with no mutant and with each.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::operators::Mutant;
+use super::{Program, VARIABLE};
+use crate::Failure;
+use crate::child::{self, Ended};
+
+/// A program may take this many times as long as without a mutant, and
+const SLOWER: u32 = 8;
+/// this much more, before it counts as hanging.
+const GRACE: Duration = Duration::from_secs(5);
+/// Mutants between two lines that tell how far we are.
+const PROGRESS: usize = 50;
+
+/// What became of a mutant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// Program number `by` noticed it.
+    Caught {
+        /// The program's place in the list.
+        by: usize,
+        /// Whether it noticed by not coming to an end.
+        is_hang: bool,
+    },
+    /// No program noticed it.
+    Survived,
+}
+
+fn attempt(
+    program: &Program,
+    mutant: u32,
+    limit: Duration,
+    directory: &Path,
+    job: usize,
+) -> Result<Ended, Failure> {
+    let scratch = directory.join(format!("scratch-{job}"));
+    std::fs::create_dir_all(&scratch).map_err(|e| Failure::system("can't make", &scratch, &e))?;
+    let mut command = Command::new(&program.executable);
+    command
+        .args(&program.arguments)
+        .current_dir(&program.directory);
+    command.env(VARIABLE, mutant.to_string());
+    command.env("TMPDIR", &scratch).env("RUST_BACKTRACE", "0");
+    child::run_logged(
+        &mut command,
+        limit,
+        &directory.join(format!("trial-{job}.log")),
+    )
+}
+
+/// Runs every program with no mutant, at most `most` each; the time limits for the trials.
+pub(super) fn baseline(
+    programs: &[Program],
+    directory: &Path,
+    most: Duration,
+) -> Result<Vec<Duration>, Failure> {
+    let mut limits = Vec::new();
+    for program in programs {
+        let start = Instant::now();
+        let ended = attempt(program, 0, most, directory, 0)?;
+        let time = start.elapsed();
+        if !ended.is_well() {
+            let log = std::fs::read_to_string(directory.join("trial-0.log")).unwrap_or_default();
+            let name = &program.name;
+            let what = format!("{log}\n{name} fails without a mutant ({ended:?})");
+            return Err(Failure::Broken(what));
+        }
+        if time * 2 > most {
+            return Err(Failure::Broken(format!(
+                "{} takes {:.1} s without a mutant; give at least {} --seconds-per-mutant",
+                program.name,
+                time.as_secs_f64(),
+                time.as_secs() * 3 + 1
+            )));
+        }
+        println!("no mutant: {:.1} s {}", time.as_secs_f64(), program.name);
+        limits.push((time * SLOWER + GRACE).min(most));
+    }
+    Ok(limits)
+}
+
+/// Tries each of `mutants`, `jobs` at a time.
+pub(super) fn all(
+    mutants: &[&Mutant],
+    programs: &[Program],
+    limits: &[Duration],
+    directory: &Path,
+    jobs: usize,
+) -> Result<Vec<Verdict>, Failure> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<(usize, Result<Verdict, Failure>)>> = Mutex::new(Vec::new());
+    let start = Instant::now();
+    let work = |job: usize| {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(mutant) = mutants.get(at) else {
+                return;
+            };
+            let verdict = one(mutant, programs, limits, directory, job);
+            if matches!(verdict, Ok(Verdict::Survived)) {
+                println!("survived: {}", mutant.describe());
+            }
+            let is_over = verdict.is_err();
+            let mut results = results.lock().unwrap_or_else(|poison| poison.into_inner());
+            results.push((at, verdict));
+            if results.len().is_multiple_of(PROGRESS) {
+                let seconds = start.elapsed().as_secs();
+                println!("{} of {} tried, {seconds} s", results.len(), mutants.len());
+            }
+            if is_over {
+                next.store(mutants.len(), Ordering::Relaxed);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for job in 0..jobs {
+            scope.spawn(move || work(job));
+        }
+    });
+    let mut results = results
+        .into_inner()
+        .unwrap_or_else(|poison| poison.into_inner());
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, verdict)| verdict).collect()
+}
+
+fn one(
+    mutant: &Mutant,
+    programs: &[Program],
+    limits: &[Duration],
+    directory: &Path,
+    job: usize,
+) -> Result<Verdict, Failure> {
+    for (by, (program, limit)) in programs.iter().zip(limits).enumerate() {
+        let ended = attempt(program, mutant.number, *limit, directory, job)?;
+        if !ended.is_well() {
+            let is_hang = ended == Ended::TimedOut;
+            return Ok(Verdict::Caught { by, is_hang });
+        }
+    }
+    Ok(Verdict::Survived)
+}

@@ -1,0 +1,156 @@
+//! `cargo xtask test`: everything that a change must pass.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::child;
+use crate::harness::{self, judge};
+use crate::tally::Tally;
+use crate::{Failure, tidy, tree};
+
+/// Commands that tests use, and the Debian package that has each.
+const NEEDED: [(&str, &str); 2] = [("mount", "mount"), ("unshare", "util-linux")];
+
+/// How long one step may take.
+const STEP_LIMIT: Duration = Duration::from_secs(3600);
+/// How long a slice of an explorer or a kill test may take.
+const SLICE_LIMIT: Duration = Duration::from_secs(900);
+/// The slices: a kind of program and its arguments.
+const SLICES: [(&str, [&str; 2]); 2] = [
+    ("explore", ["--states", "30000"]),
+    ("kill", ["--kills", "300"]),
+];
+
+/// An environment variable to set: name and value.
+type Variable = Option<(&'static str, &'static str)>;
+/// Steps that are one command of cargo: name, arguments, variable.
+const STEPS: [(&str, &[&str], Variable); 4] = [
+    ("format", &["fmt", "--all", "--", "--check"], None),
+    (
+        "lints",
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        None,
+    ),
+    ("tests", &["test", "--workspace", "--no-fail-fast"], None),
+    (
+        "documentation",
+        &[
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--document-private-items",
+        ],
+        Some(("RUSTDOCFLAGS", "-D warnings")),
+    ),
+];
+
+/// Runs `cargo xtask test`.
+pub(crate) fn run() -> Result<Tally, Failure> {
+    provide()?;
+    let mut total = Tally::default();
+    let mut times: Vec<(String, Tally, Duration)> = Vec::new();
+    let mut step = |name: String, work: &mut dyn FnMut() -> Result<Tally, Failure>| {
+        println!("== {name}");
+        let start = Instant::now();
+        let tally = work().unwrap_or_else(|failure| {
+            println!("{name}: {}", failure.text());
+            Tally::one(false)
+        });
+        println!(
+            "== {name}: {tally}, {:.1} s\n",
+            start.elapsed().as_secs_f64()
+        );
+        total += tally;
+        times.push((name, tally, start.elapsed()));
+    };
+    for (name, arguments, variable) in STEPS {
+        if name == "tests" {
+            step("tidy".into(), &mut tidy::run);
+        }
+        step(name.into(), &mut || cargo(arguments, variable));
+    }
+    for (kind, arguments) in SLICES {
+        let arguments = arguments.map(str::to_owned);
+        for name in harness::names(&tree::root(), kind) {
+            step(
+                format!("{kind} {name} {}", arguments.join(" ")),
+                &mut || harness::run_one(kind, &name, &arguments, SLICE_LIMIT),
+            );
+        }
+    }
+    println!("{} steps:", times.len());
+    for (name, tally, time) in &times {
+        println!("  {:>7.1} s  {name}: {tally}", time.as_secs_f64());
+    }
+    Ok(total)
+}
+
+fn cargo(arguments: &[&str], variable: Variable) -> Result<Tally, Failure> {
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(tree::root());
+    command.envs(variable);
+    let mut counted = None;
+    let ended = child::run_shown(&mut command, STEP_LIMIT, |line| {
+        if let Some(tally) = Tally::from_test_result(line) {
+            *counted.get_or_insert(Tally::default()) += tally;
+        }
+        true
+    })?;
+    Ok(judge(ended, counted))
+}
+
+/// Sees to it that the commands that tests use are there.
+fn provide() -> Result<(), Failure> {
+    let missing = |(command, _): &(&str, &str)| !is_installed(command);
+    let wanted: Vec<_> = NEEDED.into_iter().filter(missing).collect();
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = wanted.iter().map(|(_, package)| *package).collect();
+    println!("installing {}", packages.join(" "));
+    let is_root = std::fs::read_to_string("/proc/self/status")
+        .is_ok_and(|status| status.lines().any(|l| l.starts_with("Uid:\t0\t0\t")));
+    if is_root {
+        let mut install = vec!["install", "--yes", "--no-install-recommends"];
+        install.extend(&packages);
+        for arguments in [&["update"][..], &install] {
+            let mut command = Command::new("apt-get");
+            command.args(arguments);
+            command.env("DEBIAN_FRONTEND", "noninteractive");
+            child::run_shown(&mut command, STEP_LIMIT, |_| true)?;
+        }
+    }
+    let names: Vec<&str> = wanted.iter().filter(|w| missing(w)).map(|w| w.0).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Broken(format!(
+        "tests need the commands {}; install the packages {}",
+        names.join(", "),
+        packages.join(", ")
+    )))
+}
+
+fn is_installed(command: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| Path::new(&directory).join(command).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_looked_up() {
+        assert!(is_installed("sh"));
+        assert!(!is_installed("no-such-command-anywhere"));
+    }
+}
