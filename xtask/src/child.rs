@@ -154,14 +154,11 @@ mod tests {
     #[test]
     fn output_is_passed_on_and_the_status_told() {
         let mut lines = Vec::new();
-        let ended = run_shown(
-            &mut shell("echo one; echo two; exit 3"),
-            Duration::from_secs(60),
-            |line| {
+        let ended =
+            run_shown(&mut shell("echo one; echo two; exit 3"), Duration::from_secs(60), |line| {
                 lines.push(line.to_owned());
                 true
-            },
-        );
+            });
         assert_eq!(lines, ["one", "two"]);
         assert!(matches!(ended.unwrap(), Ended::Badly(status) if status.code() == Some(3)));
     }

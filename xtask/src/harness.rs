@@ -117,10 +117,7 @@ mod tests {
 
     #[test]
     fn a_bad_end_is_a_failure_whatever_was_counted() {
-        let good = Tally {
-            passed: 7,
-            failed: 0,
-        };
+        let good = Tally { passed: 7, failed: 0 };
         assert_eq!(judge(Ended::Well, Some(good)), good);
         assert_eq!(judge(Ended::Well, None), Tally::one(true));
         assert_eq!(judge(Ended::TimedOut, Some(good)).failed, 1);

@@ -84,11 +84,7 @@ fn main() -> ExitCode {
     match dispatch(&arguments) {
         Ok(tally) => {
             println!("{tally}");
-            if tally.failed == 0 {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            }
+            if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(Failure::Usage(what)) => {
             eprint!("error: {what}\n\n{USAGE}");

@@ -17,37 +17,19 @@ const STEP_LIMIT: Duration = Duration::from_secs(3600);
 /// How long a slice of an explorer or a kill test may take.
 const SLICE_LIMIT: Duration = Duration::from_secs(900);
 /// The slices: a kind of program and its arguments.
-const SLICES: [(&str, [&str; 2]); 2] = [
-    ("explore", ["--states", "30000"]),
-    ("kill", ["--kills", "300"]),
-];
+const SLICES: [(&str, [&str; 2]); 2] =
+    [("explore", ["--states", "30000"]), ("kill", ["--kills", "300"])];
 
 /// An environment variable to set: name and value.
 type Variable = Option<(&'static str, &'static str)>;
 /// Steps that are one command of cargo: name, arguments, variable.
 const STEPS: [(&str, &[&str], Variable); 4] = [
     ("format", &["fmt", "--all", "--", "--check"], None),
-    (
-        "lints",
-        &[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ],
-        None,
-    ),
+    ("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], None),
     ("tests", &["test", "--workspace", "--no-fail-fast"], None),
     (
         "documentation",
-        &[
-            "doc",
-            "--workspace",
-            "--no-deps",
-            "--document-private-items",
-        ],
+        &["doc", "--workspace", "--no-deps", "--document-private-items"],
         Some(("RUSTDOCFLAGS", "-D warnings")),
     ),
 ];
@@ -64,10 +46,7 @@ pub(crate) fn run() -> Result<Tally, Failure> {
             println!("{name}: {}", failure.text());
             Tally::one(false)
         });
-        println!(
-            "== {name}: {tally}, {:.1} s\n",
-            start.elapsed().as_secs_f64()
-        );
+        println!("== {name}: {tally}, {:.1} s\n", start.elapsed().as_secs_f64());
         total += tally;
         times.push((name, tally, start.elapsed()));
     };
@@ -80,10 +59,9 @@ pub(crate) fn run() -> Result<Tally, Failure> {
     for (kind, arguments) in SLICES {
         let arguments = arguments.map(str::to_owned);
         for name in harness::names(&tree::root(), kind) {
-            step(
-                format!("{kind} {name} {}", arguments.join(" ")),
-                &mut || harness::run_one(kind, &name, &arguments, SLICE_LIMIT),
-            );
+            step(format!("{kind} {name} {}", arguments.join(" ")), &mut || {
+                harness::run_one(kind, &name, &arguments, SLICE_LIMIT)
+            });
         }
     }
     println!("{} steps:", times.len());

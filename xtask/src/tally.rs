@@ -15,10 +15,7 @@ pub(crate) struct Tally {
 impl Tally {
     /// The count of one thing.
     pub(crate) fn one(passed: bool) -> Tally {
-        Tally {
-            passed: passed.into(),
-            failed: (!passed).into(),
-        }
+        Tally { passed: passed.into(), failed: (!passed).into() }
     }
 
     /// The count in a line `N passed, N failed`.
@@ -60,10 +57,7 @@ mod tests {
 
     #[test]
     fn counts_are_read_back() {
-        let tally = Tally {
-            passed: 12,
-            failed: 3,
-        };
+        let tally = Tally { passed: 12, failed: 3 };
         assert_eq!(Tally::from_line(&tally.to_string()), Some(tally));
         assert_eq!(Tally::from_line("12 passed, some failed"), None);
         let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured";

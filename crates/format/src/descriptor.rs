@@ -73,11 +73,7 @@ mod tests {
     #[test]
     fn packs_and_unpacks_at_its_own_page_only() {
         let kind = Kind::new(7).unwrap();
-        for d in [
-            Descriptor::Run(kind),
-            Descriptor::Slab(kind),
-            Descriptor::SlabTail(kind, 3),
-        ] {
+        for d in [Descriptor::Run(kind), Descriptor::Slab(kind), Descriptor::SlabTail(kind, 3)] {
             assert_eq!(Descriptor::unpack(d.pack(99), 99), Some(d));
             assert_eq!(Descriptor::unpack(d.pack(99), 100), None);
             for bit in 0..64 {

@@ -179,8 +179,7 @@ impl Geometry {
     /// Cell of ticket `ticket` in the lane queue.
     #[must_use]
     pub const fn queue_cell(&self, ticket: u32) -> Offset {
-        self.queue
-            .plus(ticket as u64 % volatile::QUEUE_CELLS * WORD)
+        self.queue.plus(ticket as u64 % volatile::QUEUE_CELLS * WORD)
     }
 
     /// The volatile record of lane `lane`.
@@ -192,18 +191,14 @@ impl Geometry {
     /// Lock `lock`; numbers past the end wrap.
     #[must_use]
     pub const fn lock(&self, lock: u32) -> Offset {
-        self.locks
-            .plus((lock & (self.shape.locks - 1)) as u64 * volatile::lock::SIZE)
+        self.locks.plus((lock & (self.shape.locks - 1)) as u64 * volatile::lock::SIZE)
     }
 
     /// The word that holds group `group`'s class, and the class's place in it in bits.
     #[must_use]
     pub const fn class(&self, group: u64) -> (Offset, u32) {
         let per_word = volatile::CLASSES_PER_WORD;
-        (
-            self.classes.plus(group / per_word * WORD),
-            (group % per_word * 8) as u32,
-        )
+        (self.classes.plus(group / per_word * WORD), (group % per_word * 8) as u32)
     }
 
     /// The volatile record of group `group`.
@@ -276,11 +271,7 @@ impl Geometry {
         table(self.slab_maps, pages(from) * WORD, pages(to) * WORD);
         let class_words = |groups: u64| groups.div_ceil(volatile::CLASSES_PER_WORD) * WORD;
         table(self.classes, class_words(from), class_words(to));
-        table(
-            self.groups,
-            from * volatile::group::SIZE,
-            to * volatile::group::SIZE,
-        );
+        table(self.groups, from * volatile::group::SIZE, to * volatile::group::SIZE);
         let slab_bytes = |groups: u64| pages(groups) * volatile::slab::SIZE;
         table(self.slabs, slab_bytes(from), slab_bytes(to));
         ranges.push(self.len_at(from)..self.len_at(to));
@@ -293,12 +284,7 @@ mod tests {
     use super::*;
 
     fn shape() -> Shape {
-        Shape {
-            max_groups: 5,
-            lanes: 4,
-            slots: 3,
-            locks: 64,
-        }
+        Shape { max_groups: 5, lanes: 4, slots: 3, locks: 64 }
     }
 
     #[test]
@@ -353,34 +339,13 @@ mod tests {
     #[test]
     fn shapes_out_of_range_are_refused() {
         for bad in [
-            Shape {
-                max_groups: 0,
-                ..shape()
-            },
-            Shape {
-                max_groups: GROUPS_MAX + 1,
-                ..shape()
-            },
-            Shape {
-                lanes: 0,
-                ..shape()
-            },
-            Shape {
-                lanes: volatile::lane::MAX + 1,
-                ..shape()
-            },
-            Shape {
-                slots: 0,
-                ..shape()
-            },
-            Shape {
-                slots: volatile::slot::MAX + 1,
-                ..shape()
-            },
-            Shape {
-                locks: 3,
-                ..shape()
-            },
+            Shape { max_groups: 0, ..shape() },
+            Shape { max_groups: GROUPS_MAX + 1, ..shape() },
+            Shape { lanes: 0, ..shape() },
+            Shape { lanes: volatile::lane::MAX + 1, ..shape() },
+            Shape { slots: 0, ..shape() },
+            Shape { slots: volatile::slot::MAX + 1, ..shape() },
+            Shape { locks: 3, ..shape() },
         ] {
             assert!(Geometry::new(bad).is_none());
         }

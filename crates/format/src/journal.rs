@@ -80,11 +80,7 @@ impl Commit {
             ranges: word >> 60,
         };
         let room = commit.entries + commit.ranges <= ENTRIES_MAX;
-        if room && (commit.entries != 0 || commit.ranges == 0) {
-            Some(commit)
-        } else {
-            None
-        }
+        if room && (commit.entries != 0 || commit.ranges == 0) { Some(commit) } else { None }
     }
 
     /// Whether a record stands in the lane (its checksum decides whether it was committed).
@@ -96,21 +92,13 @@ impl Commit {
     /// The word that retires this record.
     #[must_use]
     pub const fn retired(self) -> Commit {
-        Commit {
-            sequence: self.sequence,
-            entries: 0,
-            ranges: 0,
-        }
+        Commit { sequence: self.sequence, entries: 0, ranges: 0 }
     }
 
     /// The commit word of the next record.
     #[must_use]
     pub const fn next(self, entries: u64, ranges: u64) -> Commit {
-        Commit {
-            sequence: (self.sequence + 1) & SEQUENCE_MASK,
-            entries,
-            ranges,
-        }
+        Commit { sequence: (self.sequence + 1) & SEQUENCE_MASK, entries, ranges }
     }
 }
 
@@ -158,11 +146,7 @@ impl Entry {
             2 => Action::Free,
             _ => return None,
         };
-        Some(Entry {
-            target: Offset::new(words[0] & !7),
-            action,
-            operand: words[1],
-        })
+        Some(Entry { target: Offset::new(words[0] & !7), action, operand: words[1] })
     }
 }
 
@@ -172,23 +156,11 @@ mod tests {
 
     #[test]
     fn commit_words_round_trip_and_refuse_what_does_not_fit() {
-        let commit = Commit {
-            sequence: 5,
-            entries: 3,
-            ranges: 2,
-        };
+        let commit = Commit { sequence: 5, entries: 3, ranges: 2 };
         assert_eq!(Commit::unpack(commit.pack()), Some(commit));
-        assert_eq!(
-            Commit::unpack(commit.retired().pack()),
-            Some(commit.retired())
-        );
+        assert_eq!(Commit::unpack(commit.retired().pack()), Some(commit.retired()));
         assert!(!commit.retired().is_armed());
-        let next = Commit {
-            sequence: SEQUENCE_MASK,
-            entries: 0,
-            ranges: 0,
-        }
-        .next(1, 0);
+        let next = Commit { sequence: SEQUENCE_MASK, entries: 0, ranges: 0 }.next(1, 0);
         assert_eq!(next.sequence, 0);
         assert_eq!(Commit::unpack(0xFFF << 48), None);
         assert_eq!(Commit::unpack(1 << 60), None);
@@ -197,11 +169,7 @@ mod tests {
     #[test]
     fn entries_round_trip() {
         for action in [Action::Set, Action::Allocate, Action::Free] {
-            let entry = Entry {
-                target: Offset::new(4096),
-                action,
-                operand: 77,
-            };
+            let entry = Entry { target: Offset::new(4096), action, operand: 77 };
             assert_eq!(Entry::unpack(entry.pack()), Some(entry));
         }
         assert_eq!(Entry::unpack([3, 0]), None);

@@ -23,11 +23,7 @@ impl Kind {
     /// The kind numbered `number`, which is below [`KINDS`]; otherwise none.
     #[must_use]
     pub const fn new(number: u8) -> Option<Kind> {
-        if (number as usize) < KINDS {
-            Some(Kind(number))
-        } else {
-            None
-        }
+        if (number as usize) < KINDS { Some(Kind(number)) } else { None }
     }
 
     /// Its number.
@@ -48,15 +44,9 @@ pub struct KindSpec {
 
 impl KindSpec {
     /// An unused entry.
-    pub const UNUSED: KindSpec = KindSpec {
-        object_size: 0,
-        slab_pages: 0,
-    };
+    pub const UNUSED: KindSpec = KindSpec { object_size: 0, slab_pages: 0 };
     /// A kind of page runs.
-    pub const RUN: KindSpec = KindSpec {
-        object_size: 0,
-        slab_pages: 1,
-    };
+    pub const RUN: KindSpec = KindSpec { object_size: 0, slab_pages: 1 };
 
     /// The kind of slab objects of at least `bytes`, 1 to 4096, with the slab length that wastes
     /// least; none for other sizes.
@@ -79,10 +69,7 @@ impl KindSpec {
             }
             pages += 1;
         }
-        Some(KindSpec {
-            object_size: size as u16,
-            slab_pages: best as u8,
-        })
+        Some(KindSpec { object_size: size as u16, slab_pages: best as u8 })
     }
 
     /// Whether this is a kind of slab objects.
@@ -115,11 +102,7 @@ impl KindSpec {
 
 const fn objects_in(size: u64, pages: u64) -> u64 {
     let fit = pages * PAGE / size;
-    if fit < SLAB_OBJECTS {
-        fit
-    } else {
-        SLAB_OBJECTS
-    }
+    if fit < SLAB_OBJECTS { fit } else { SLAB_OBJECTS }
 }
 
 /// A region's table of kinds.

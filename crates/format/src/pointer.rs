@@ -27,11 +27,7 @@ pub const fn unpack(word: u64, kind: Kind) -> Option<Offset> {
         return Some(Offset::NONE);
     }
     let target = Offset::new(word & OFFSET_MASK);
-    if !target.is_none() && pack(target, kind) == word {
-        Some(target)
-    } else {
-        None
-    }
+    if !target.is_none() && pack(target, kind) == word { Some(target) } else { None }
 }
 
 #[cfg(test)]

@@ -170,10 +170,7 @@ impl RawSuperblock {
         }
         let mut kinds = [KindSpec::UNUSED; KINDS];
         for (at, (spec, raw)) in kinds.iter_mut().zip(&self.kinds).enumerate() {
-            *spec = KindSpec {
-                object_size: raw.object_size.get(),
-                slab_pages: raw.slab_pages,
-            };
+            *spec = KindSpec { object_size: raw.object_size.get(), slab_pages: raw.slab_pages };
             if !spec.is_valid() {
                 let at = core::mem::offset_of!(Self, kinds) + at * size_of::<RawKind>();
                 return field(at, spec.object_size.into());
@@ -242,11 +239,7 @@ impl Superblock {
     #[must_use]
     pub const fn next_generation(&self) -> u64 {
         let next = self.attach_generation.wrapping_add(1);
-        if next as u32 == 0 {
-            next.wrapping_add(1)
-        } else {
-            next
-        }
+        if next as u32 == 0 { next.wrapping_add(1) } else { next }
     }
 }
 
@@ -264,12 +257,7 @@ mod tests {
             sequence: 10,
             attach_generation: 11,
             clean: true,
-            shape: Shape {
-                max_groups: 4,
-                lanes: 2,
-                slots: 2,
-                locks: 64,
-            },
+            shape: Shape { max_groups: 4, lanes: 2, slots: 2, locks: 64 },
             kinds,
             live_protocol: LIVE_PROTOCOL,
             features_compatible: 0,
@@ -281,10 +269,7 @@ mod tests {
     #[test]
     fn round_trips() {
         let raw = superblock().to_raw();
-        assert_eq!(
-            RawSuperblock::from_bytes(&raw.to_bytes()).check(),
-            Ok(superblock())
-        );
+        assert_eq!(RawSuperblock::from_bytes(&raw.to_bytes()).check(), Ok(superblock()));
     }
 
     #[test]
@@ -294,20 +279,14 @@ mod tests {
             for bit in 0..8 {
                 let mut bad = bytes;
                 bad[byte] ^= 1 << bit;
-                assert!(
-                    RawSuperblock::from_bytes(&bad).check().is_err(),
-                    "{byte} {bit}"
-                );
+                assert!(RawSuperblock::from_bytes(&bad).check().is_err(), "{byte} {bit}");
             }
         }
     }
 
     #[test]
     fn foreign_files_are_named() {
-        assert_eq!(
-            RawSuperblock::from_bytes(&[0; SIZE]).check(),
-            Err(Defect::Magic)
-        );
+        assert_eq!(RawSuperblock::from_bytes(&[0; SIZE]).check(), Err(Defect::Magic));
         let mut raw = superblock().to_raw();
         raw.format_version = FORMAT_VERSION.swap_bytes().into();
         assert_eq!(raw.check(), Err(Defect::Endianness));

@@ -9,11 +9,7 @@ use crate::{Offset, WORD};
 /// The lower half of a volatile word, if it carries `tag`.
 #[must_use]
 pub const fn current(word: u64, tag: u32) -> Option<u32> {
-    if (word >> 32) as u32 == tag {
-        Some(word as u32)
-    } else {
-        None
-    }
+    if (word >> 32) as u32 == tag { Some(word as u32) } else { None }
 }
 
 /// The volatile word of `tag` and `value`.
@@ -134,11 +130,7 @@ pub const fn held(lock: u32, shared: bool) -> u32 {
 /// The lock number and mode in a held word; none for 0.
 #[must_use]
 pub const fn unpack_held(word: u32) -> Option<(u32, bool)> {
-    if word >> 31 == 0 {
-        None
-    } else {
-        Some((word & 0x3FFF_FFFF, word >> 30 & 1 == 1))
-    }
+    if word >> 31 == 0 { None } else { Some((word & 0x3FFF_FFFF, word >> 30 & 1 == 1)) }
 }
 
 /// A group's volatile record.
@@ -177,11 +169,7 @@ pub const CLASS_FULL: u8 = 1;
 /// The class of a group whose longest free run is `pages` long.
 #[must_use]
 pub const fn class_of(pages: u64) -> u8 {
-    if pages == 0 {
-        CLASS_FULL
-    } else {
-        CLASS_FULL + 1 + pages.ilog2() as u8
-    }
+    if pages == 0 { CLASS_FULL } else { CLASS_FULL + 1 + pages.ilog2() as u8 }
 }
 
 /// Word `index` of an array of words at `base`.

@@ -49,11 +49,7 @@ pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegi
     memory.put_zeros(STATE, PAGE);
     memory.put_zeros(geometry.lane(0), u64::from(new.shape.lanes) * journal::LANE);
     memory.put_zeros(geometry.bitmap(0), groups * conquest_format::LINE);
-    memory.put(
-        conquest_format::geometry::STATE_GROUPS,
-        groups,
-        Ordering::Relaxed,
-    );
+    memory.put(conquest_format::geometry::STATE_GROUPS, groups, Ordering::Relaxed);
     memory.write_back(Offset::NONE, geometry.bitmap(groups).bytes());
     memory.fence();
     let first = Superblock {
@@ -71,13 +67,7 @@ pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegi
         features_incompatible: 0,
     };
     superblock::write(memory, &first);
-    superblock::write(
-        memory,
-        &Superblock {
-            sequence: 1,
-            ..first
-        },
-    );
+    superblock::write(memory, &Superblock { sequence: 1, ..first });
     Ok(())
 }
 
@@ -89,23 +79,13 @@ pub(crate) fn checked_geometry(path: &Path, new: &NewRegion) -> Result<Geometry>
         ("groups", shape.max_groups, GROUPS_MAX),
         ("lanes", shape.lanes.into(), lane::MAX.into()),
         ("slots", shape.slots.into(), slot::MAX.into()),
-        (
-            "locks (a power of two)",
-            shape.locks.into(),
-            lock::MAX.into(),
-        ),
+        ("locks (a power of two)", shape.locks.into(), lock::MAX.into()),
     ];
     let bad = |&(what, value, most): &(&'static str, u64, u64)| {
         value < 1 || value > most || (what.starts_with("locks") && !value.is_power_of_two())
     };
     if let Some(&(what, value, most)) = numbers.iter().find(|number| bad(number)) {
-        return Err(Error::Shape {
-            path: path.to_owned(),
-            what,
-            value,
-            least: 1,
-            most,
-        });
+        return Err(Error::Shape { path: path.to_owned(), what, value, least: 1, most });
     }
     Geometry::new(shape).ok_or(Error::Shape {
         path: path.to_owned(),
@@ -184,10 +164,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             }
             let waited = Duration::from_nanos(self.host.now().saturating_sub(since));
             if waited > self.options.attach_patience {
-                return Err(Error::AttachBusy {
-                    path: self.path.clone(),
-                    waited,
-                });
+                return Err(Error::AttachBusy { path: self.path.clone(), waited });
             }
             // A sleep: nobody wakes this word.
             let idle = self.geometry.head(head::ATTACH);
@@ -233,18 +210,14 @@ impl<M: Memory, H: Host> Core<M, H> {
             let identity = self.host.identity();
             self.set_value(record.plus(slot::PID), identity.process, Ordering::Relaxed);
             let namespace = record.plus(slot::PID_NAMESPACE);
-            self.memory
-                .store(namespace, identity.namespace, Ordering::Relaxed);
+            self.memory.store(namespace, identity.namespace, Ordering::Relaxed);
             self.slot.store(number, Ordering::Relaxed);
             self.set_value(record.plus(slot::STATE), 1, Ordering::Release);
             *locked(&self.claim) = Some(claim);
             return Ok(());
         }
         let slots = self.geometry.shape().slots;
-        Err(Error::Slots {
-            path: self.path.clone(),
-            slots,
-        })
+        Err(Error::Slots { path: self.path.clone(), slots })
     }
 
     /// What every operation does first: the region must be healthy, the process attached (a forked
@@ -294,14 +267,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         if !busy && !self.host.is_anyone_attached()? {
             let found = superblock::choose(&self.path, &superblock::read(&self.memory))?;
             let sequence = found.sequence + 1;
-            superblock::write(
-                &self.memory,
-                &Superblock {
-                    sequence,
-                    clean: true,
-                    ..found
-                },
-            );
+            superblock::write(&self.memory, &Superblock { sequence, clean: true, ..found });
         }
         Ok(())
     }

@@ -52,10 +52,7 @@ impl GroupBits {
                 return None;
             }
             from = self.find(start, true);
-            Some(Run {
-                start,
-                len: from - start,
-            })
+            Some(Run { start, len: from - start })
         })
     }
 

@@ -33,17 +33,15 @@ impl<M: Memory, H: Host> Core<M, H> {
             return Some(BitWord::Pages(within / LINE, within % LINE / WORD));
         }
         let maps = self.geometry.slab_maps();
-        maps.contains(&at)
-            .then(|| BitWord::Objects((at - maps.start) / WORD))
+        maps.contains(&at).then(|| BitWord::Objects((at - maps.start) / WORD))
     }
 
     /// The two volatile words with the busy bits of the allocation bits at `target`.
     fn busy_words(&self, target: Offset) -> Option<[Offset; 2]> {
         let first = match self.bit_word(target)? {
-            BitWord::Pages(number, word) => self
-                .geometry
-                .group_record(number)
-                .plus(group::BUSY + word * 2 * WORD),
+            BitWord::Pages(number, word) => {
+                self.geometry.group_record(number).plus(group::BUSY + word * 2 * WORD)
+            }
             BitWord::Objects(page) => self.geometry.slab_record(page).plus(slab::BUSY),
         };
         Some([first, first.plus(WORD)])

@@ -44,10 +44,7 @@ impl Reachable {
     /// An object was reached.
     pub fn object(&mut self, at: Offset) {
         if !self.objects.insert(at) {
-            self.twice.push(Finding {
-                what: "object reached twice",
-                at,
-            });
+            self.twice.push(Finding { what: "object reached twice", at });
         }
     }
 
@@ -56,10 +53,7 @@ impl Reachable {
         for page in 0..pages {
             let at = at.plus(page * PAGE);
             if !self.pages.insert(at) {
-                self.twice.push(Finding {
-                    what: "page reached twice",
-                    at,
-                });
+                self.twice.push(Finding { what: "page reached twice", at });
             }
         }
     }
@@ -79,22 +73,11 @@ impl<M: Memory, H: Host> Core<M, H> {
             used += self.check_group(group, &mut left, &mut findings);
         }
         let lost = |what| move |at: &Offset| Finding { what, at: *at };
-        findings.extend(
-            left.objects
-                .iter()
-                .map(lost("reachable object is not allocated")),
-        );
-        findings.extend(
-            left.pages
-                .iter()
-                .map(lost("reachable page is not allocated")),
-        );
+        findings.extend(left.objects.iter().map(lost("reachable object is not allocated")));
+        findings.extend(left.pages.iter().map(lost("reachable page is not allocated")));
         if used != self.pages_used() {
             let at = self.geometry().lane(0);
-            findings.push(Finding {
-                what: "lanes' page counts don't add up",
-                at,
-            });
+            findings.push(Finding { what: "lanes' page counts don't add up", at });
         }
         self.check_lanes(&mut findings)?;
         self.check_locks(&mut findings);
@@ -108,26 +91,17 @@ impl<M: Memory, H: Host> Core<M, H> {
         let bits: [u64; WORDS] =
             core::array::from_fn(|word| self.memory.load(at(word), Ordering::Acquire));
         if (0..WORDS).any(|word| self.busy(at(word)) != 0) {
-            findings.push(Finding {
-                what: "busy pages in a group at rest",
-                at: bitmap,
-            });
+            findings.push(Finding { what: "busy pages in a group at rest", at: bitmap });
         }
         let free = GroupBits(bits);
         for page in (0..GROUP_PAGES).filter(|&page| !free.has(page)) {
             let page = group * GROUP_PAGES + page;
             let at = self.geometry.page(page);
             match self.descriptor(page) {
-                Err(_) => findings.push(Finding {
-                    what: "allocated page without descriptor",
-                    at,
-                }),
+                Err(_) => findings.push(Finding { what: "allocated page without descriptor", at }),
                 Ok(Descriptor::Run(_)) => {
                     if !left.pages.remove(&at) {
-                        findings.push(Finding {
-                            what: "page allocated but not reachable",
-                            at,
-                        });
+                        findings.push(Finding { what: "page allocated but not reachable", at });
                     }
                 }
                 Ok(Descriptor::Slab(kind)) => self.check_slab(page, kind, left, findings),
@@ -135,10 +109,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                     let head = page.checked_sub(back);
                     let found = head.and_then(|head| self.descriptor(head).ok());
                     if found != Some(Descriptor::Slab(kind)) {
-                        findings.push(Finding {
-                            what: "slab page without a slab",
-                            at,
-                        });
+                        findings.push(Finding { what: "slab page without a slab", at });
                     }
                 }
             }
@@ -151,32 +122,20 @@ impl<M: Memory, H: Host> Core<M, H> {
         let at = self.geometry.slab_map(head);
         let map = self.memory.load(at, Ordering::Acquire);
         if self.busy(at) != 0 {
-            findings.push(Finding {
-                what: "busy objects in a slab at rest",
-                at,
-            });
+            findings.push(Finding { what: "busy objects in a slab at rest", at });
         }
         for back in 1..u64::from(spec.slab_pages) {
             if self.descriptor(head + back).ok() != Some(Descriptor::SlabTail(kind, back)) {
-                findings.push(Finding {
-                    what: "slab lacks a page",
-                    at,
-                });
+                findings.push(Finding { what: "slab lacks a page", at });
             }
         }
         for index in (0..64).filter(|index| map >> index & 1 == 1) {
             let size = u64::from(spec.object_size);
             let at = self.geometry.page(head).plus(index * size);
             if index >= spec.objects() {
-                findings.push(Finding {
-                    what: "allocated object past the slab's end",
-                    at,
-                });
+                findings.push(Finding { what: "allocated object past the slab's end", at });
             } else if !left.objects.remove(&at) {
-                findings.push(Finding {
-                    what: "object allocated but not reachable",
-                    at,
-                });
+                findings.push(Finding { what: "object allocated but not reachable", at });
             }
         }
     }
@@ -185,30 +144,18 @@ impl<M: Memory, H: Host> Core<M, H> {
         for number in 0..self.geometry.shape().lanes {
             let at = self.geometry.lane(number);
             if self.commit_word(number)?.is_armed() {
-                findings.push(Finding {
-                    what: "record not retired in a lane at rest",
-                    at,
-                });
+                findings.push(Finding { what: "record not retired in a lane at rest", at });
             }
             if self.intent(number).code != 0 {
-                findings.push(Finding {
-                    what: "unfinished intent in a lane at rest",
-                    at,
-                });
+                findings.push(Finding { what: "unfinished intent in a lane at rest", at });
             }
             let at = self.geometry.lane_record(number);
             if self.lane_owner(number) != 0 {
-                findings.push(Finding {
-                    what: "owner of a lane at rest",
-                    at,
-                });
+                findings.push(Finding { what: "owner of a lane at rest", at });
             }
             for place in 0..lane::HELD_MAX as u32 {
                 if self.value(self.held_word(number, place), Ordering::Acquire) != 0 {
-                    findings.push(Finding {
-                        what: "lock name in a lane at rest",
-                        at,
-                    });
+                    findings.push(Finding { what: "lock name in a lane at rest", at });
                 }
             }
         }
@@ -220,16 +167,10 @@ impl<M: Memory, H: Host> Core<M, H> {
         for number in table.chain([crate::lock::GROW_LOCK]) {
             let at = self.lock_word(number);
             if self.holder(number).is_some() {
-                findings.push(Finding {
-                    what: "holder of a lock at rest",
-                    at,
-                });
+                findings.push(Finding { what: "holder of a lock at rest", at });
             }
             if self.version(number, Ordering::Acquire) % 2 == 1 {
-                findings.push(Finding {
-                    what: "odd version of a lock at rest",
-                    at,
-                });
+                findings.push(Finding { what: "odd version of a lock at rest", at });
             }
         }
     }

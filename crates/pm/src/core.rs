@@ -124,17 +124,12 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// What `kind` looks like in this region.
     pub fn spec(&self, kind: Kind) -> KindSpec {
-        self.kinds
-            .get(usize::from(kind.number()))
-            .copied()
-            .unwrap_or(KindSpec::UNUSED)
+        self.kinds.get(usize::from(kind.number())).copied().unwrap_or(KindSpec::UNUSED)
     }
 
     /// Groups that have space now.
     pub fn groups(&self) -> u64 {
-        let groups = self
-            .memory
-            .load(conquest_format::geometry::STATE_GROUPS, Ordering::Acquire);
+        let groups = self.memory.load(conquest_format::geometry::STATE_GROUPS, Ordering::Acquire);
         groups.min(self.geometry.shape().max_groups)
     }
 
@@ -148,28 +143,21 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Whether the region can still be used.
     pub(crate) fn check_health(&self) -> Result<()> {
         if self.failed.load(Ordering::Acquire) {
-            return Err(Error::Failed {
-                reason: *locked(&self.reason),
-            });
+            return Err(Error::Failed { reason: *locked(&self.reason) });
         }
         if let Some(reason) = self.memory.failure() {
             self.fail(reason);
             return Err(Error::Failed { reason });
         }
         if self.value(self.geometry.head(head::FAILED), Ordering::Acquire) != 0 {
-            return Err(Error::Failed {
-                reason: "another process found it damaged",
-            });
+            return Err(Error::Failed { reason: "another process found it damaged" });
         }
         Ok(())
     }
 
     /// The owner word of the calling thread.
     pub(crate) fn me(&self) -> u32 {
-        volatile::owner(
-            self.slot.load(Ordering::Relaxed),
-            self.host.identity().thread,
-        )
+        volatile::owner(self.slot.load(Ordering::Relaxed), self.host.identity().thread)
     }
 
     pub(crate) fn tag(&self) -> u32 {
@@ -185,8 +173,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Stores the volatile value `value` at `at`, which nobody else stores to.
     pub(crate) fn set_value(&self, at: Offset, value: u32, order: Ordering) {
-        self.memory
-            .store(at, volatile::tagged(self.tag(), value), order);
+        self.memory.store(at, volatile::tagged(self.tag(), value), order);
     }
 
     /// Changes the volatile value at `at` to what `change` makes of it, atomically; `default` is
@@ -206,10 +193,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                 return Err(old);
             };
             let new = volatile::tagged(tag, new);
-            match self
-                .memory
-                .compare_exchange(at, word, new, success, Ordering::Acquire)
-            {
+            match self.memory.compare_exchange(at, word, new, success, Ordering::Acquire) {
                 Ok(_) => return Ok(old),
                 Err(found) => word = found,
             }
@@ -218,7 +202,6 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Changes the volatile value at `at` from `old` to `new`; whether it was `old`.
     pub(crate) fn replace(&self, at: Offset, old: u32, new: u32, success: Ordering) -> bool {
-        self.update(at, 0, success, |found| (found == old).then_some(new))
-            .is_ok()
+        self.update(at, 0, success, |found| (found == old).then_some(new)).is_ok()
     }
 }

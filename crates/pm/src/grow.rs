@@ -25,11 +25,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             return Ok(false);
         }
         self.acquire(lane, GROW_PLACE, GROW_LOCK, Mode::Exclusive, false)?;
-        let grown = if self.groups() > seen {
-            Ok(true)
-        } else {
-            self.grow_from(seen)
-        };
+        let grown = if self.groups() > seen { Ok(true) } else { self.grow_from(seen) };
         self.release(lane, GROW_PLACE, GROW_LOCK, Mode::Exclusive);
         grown
     }
@@ -55,8 +51,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Gives groups `from..to` space, marks their pages free and publishes them.
     pub(crate) fn grow_to(&self, from: u64, to: u64) -> Result<()> {
-        self.host
-            .back(&self.geometry.space(from, to), self.geometry.len_at(to))?;
+        self.host.back(&self.geometry.space(from, to), self.geometry.len_at(to))?;
         let bitmaps = self.geometry.bitmap(from);
         self.memory.put_zeros(bitmaps, (to - from) * LINE);
         self.memory.write_back(bitmaps, (to - from) * LINE);

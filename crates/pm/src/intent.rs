@@ -34,14 +34,8 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// The intent in lane `lane`, which the caller owns.
     pub(crate) fn intent(&self, lane: u32) -> Intent {
-        let word = |index: u64| {
-            self.memory
-                .load(self.intent_word(lane, index), Ordering::Acquire)
-        };
-        Intent {
-            code: word(0),
-            arguments: core::array::from_fn(|index| word(index as u64 + 1)),
-        }
+        let word = |index: u64| self.memory.load(self.intent_word(lane, index), Ordering::Acquire);
+        Intent { code: word(0), arguments: core::array::from_fn(|index| word(index as u64 + 1)) }
     }
 
     /// Takes the steps of the intent in lane `lane`, which the caller owns, until it is done.
@@ -52,10 +46,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                 return Ok(());
             }
             let Some(handler) = &self.options.intents else {
-                return Err(Error::UnknownIntent {
-                    lane,
-                    code: intent.code,
-                });
+                return Err(Error::UnknownIntent { lane, code: intent.code });
             };
             let mut tx = self.begin_on(lane, false, false)?;
             let stepped = handler(&mut tx, intent).and_then(|()| tx.commit_step());
@@ -96,11 +87,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let words = core::iter::once(intent.code).chain(intent.arguments);
         for (index, operand) in words.enumerate() {
             let target = self.core.intent_word(self.lane, index as u64);
-            self.stage(Entry {
-                target,
-                action: Action::Set,
-                operand,
-            })?;
+            self.stage(Entry { target, action: Action::Set, operand })?;
         }
         Ok(())
     }

@@ -96,13 +96,10 @@ impl<M: Memory, H: Host> Core<M, H> {
     pub(crate) fn arm(&self, number: u32, commit: Commit) {
         let lane = self.geometry.lane(number);
         let sum = self.record_checksum(number, commit).unwrap_or(0);
-        self.memory
-            .put(lane.plus(journal::CHECKSUM), sum, Ordering::Relaxed);
-        self.memory
-            .put(lane.plus(journal::COMMIT), commit.pack(), Ordering::Release);
+        self.memory.put(lane.plus(journal::CHECKSUM), sum, Ordering::Relaxed);
+        self.memory.put(lane.plus(journal::COMMIT), commit.pack(), Ordering::Release);
         self.memory.write_back(lane, 2 * WORD);
-        self.memory
-            .write_back(entry_at(lane, 0), (commit.entries + commit.ranges) * ENTRY);
+        self.memory.write_back(entry_at(lane, 0), (commit.entries + commit.ranges) * ENTRY);
         self.memory.fence();
     }
 
@@ -122,9 +119,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                 });
             };
             match entry.action {
-                Action::Set => self
-                    .memory
-                    .put(entry.target, entry.operand, Ordering::Release),
+                Action::Set => self.memory.put(entry.target, entry.operand, Ordering::Release),
                 Action::Allocate => self.memory.put_or(entry.target, entry.operand),
                 Action::Free => {
                     self.mark_busy(entry.target, entry.operand);
@@ -140,8 +135,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Makes sure that the record is never applied again.
     pub(crate) fn retire(&self, number: u32, commit: Commit) {
         let at = self.geometry.lane(number).plus(journal::COMMIT);
-        self.memory
-            .put(at, commit.retired().pack(), Ordering::Release);
+        self.memory.put(at, commit.retired().pack(), Ordering::Release);
         self.memory.write_back(at, WORD);
         self.memory.fence();
     }
@@ -152,12 +146,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let mut last_group = None;
         for index in 0..commit.entries {
             let entry = Entry::unpack(self.load_pair(entry_at(lane, index)));
-            let Some(Entry {
-                target,
-                action: Action::Free,
-                operand,
-            }) = entry
-            else {
+            let Some(Entry { target, action: Action::Free, operand }) = entry else {
                 continue;
             };
             self.clear_busy(target, operand);
@@ -199,8 +188,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             // owner may have died between the commit word and the fence.
             let lane = self.geometry.lane(number);
             self.memory.write_back(lane, 2 * WORD);
-            self.memory
-                .write_back(entry_at(lane, 0), (commit.entries + commit.ranges) * ENTRY);
+            self.memory.write_back(entry_at(lane, 0), (commit.entries + commit.ranges) * ENTRY);
             self.write_back_ranges(number, commit);
             self.memory.fence();
             self.apply(number, commit)?;

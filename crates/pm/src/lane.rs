@@ -50,8 +50,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     pub(crate) fn leave_lane(&self, number: u32) {
         self.set_value(self.owner_word(number), 0, Ordering::Release);
         if !self.queue_is_empty() {
-            self.memory
-                .wake(self.geometry.head(head::QUEUE_SERVING), u32::MAX);
+            self.memory.wake(self.geometry.head(head::QUEUE_SERVING), u32::MAX);
         }
     }
 
@@ -110,12 +109,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             if u64::from(ticket.wrapping_sub(self.serving())) >= QUEUE_CELLS {
                 self.serve_next();
                 let seen = self.serving();
-                self.sleep(
-                    patience,
-                    self.geometry.head(head::QUEUE_SERVING),
-                    seen,
-                    None,
-                )?;
+                self.sleep(patience, self.geometry.head(head::QUEUE_SERVING), seen, None)?;
                 continue;
             }
             let claimed = self.replace(self.geometry.queue_cell(ticket), 0, me, Ordering::AcqRel);
@@ -149,12 +143,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Gives ticket `ticket` of thread `holder` up and lets the next one be served.
     fn strike_ticket(&self, ticket: u32, holder: u32) {
-        self.replace(
-            self.geometry.queue_cell(ticket),
-            holder,
-            0,
-            Ordering::AcqRel,
-        );
+        self.replace(self.geometry.queue_cell(ticket), holder, 0, Ordering::AcqRel);
         self.serve_next();
     }
 

@@ -30,10 +30,7 @@ pub mod intent;
 mod journal;
 mod lane;
 mod lock;
-#[expect(
-    unsafe_code,
-    reason = "mapped memory and system calls: the only unsafe modules"
-)]
+#[expect(unsafe_code, reason = "mapped memory and system calls: the only unsafe modules")]
 pub mod media;
 pub mod memory;
 mod object;

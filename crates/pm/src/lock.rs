@@ -62,9 +62,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Word `place` of lane `holder`'s held list.
     pub(crate) fn held_word(&self, holder: u32, place: u32) -> Offset {
-        self.geometry
-            .lane_record(holder)
-            .plus(lane::HELD + u64::from(place) * WORD)
+        self.geometry.lane_record(holder).plus(lane::HELD + u64::from(place) * WORD)
     }
 
     /// Names lock `number` at `place` of lane `holder`'s held list.

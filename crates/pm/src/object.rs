@@ -44,16 +44,10 @@ impl<T> core::fmt::Debug for Ptr<T> {
 
 impl<T: Object> Ptr<T> {
     /// "No object".
-    pub const NONE: Ptr<T> = Ptr {
-        target: Offset::NONE,
-        object: PhantomData,
-    };
+    pub const NONE: Ptr<T> = Ptr { target: Offset::NONE, object: PhantomData };
 
     pub(crate) fn new(target: Offset) -> Self {
-        Ptr {
-            target,
-            object: PhantomData,
-        }
+        Ptr { target, object: PhantomData }
     }
 
     /// The offset of the object's first byte.
@@ -121,10 +115,7 @@ impl Place {
     /// `len` bytes at `start` within the object; none if they pass its end.
     pub fn part(self, start: u64, len: u64) -> Option<Place> {
         let end = start.checked_add(len)?;
-        (end <= self.len).then(|| Place {
-            at: self.at.plus(start),
-            len,
-        })
+        (end <= self.len).then(|| Place { at: self.at.plus(start), len })
     }
 }
 
@@ -138,12 +129,7 @@ pub(crate) struct SlabPlace {
 }
 
 fn refuse(what: &'static str, at: Offset, expected: &'static str, found: u64) -> Error {
-    Error::Corrupt {
-        what,
-        offset: at,
-        expected,
-        found,
-    }
+    Error::Corrupt { what, offset: at, expected, found }
 }
 
 impl<M: Memory, H: Host> Core<M, H> {
@@ -157,9 +143,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         if group >= self.groups() || bits >> (bit % 64) & 1 == 0 {
             return Err(refuse("page", at, "an allocated page", bits));
         }
-        let word = self
-            .memory
-            .load(self.geometry.descriptor(page), Ordering::Acquire);
+        let word = self.memory.load(self.geometry.descriptor(page), Ordering::Acquire);
         Descriptor::unpack(word, page).ok_or(refuse(
             "page descriptor",
             self.geometry.descriptor(page),
@@ -170,14 +154,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Finds the slab and the bit of the object of `kind` at `at`, allocated or not.
     pub(crate) fn slab_place(&self, at: Offset, kind: Kind) -> Result<SlabPlace> {
-        let wrong = || {
-            refuse(
-                "object",
-                at,
-                "the start of an object of its kind",
-                at.bytes(),
-            )
-        };
+        let wrong = || refuse("object", at, "the start of an object of its kind", at.bytes());
         let page = self.geometry.page_of(at).ok_or_else(wrong)?;
         let (found, head) = match self.descriptor(page)? {
             Descriptor::Slab(found) => (found, page),
@@ -192,10 +169,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         if size == 0 || !within.is_multiple_of(size) || within / size >= self.spec(kind).objects() {
             return Err(wrong());
         }
-        Ok(SlabPlace {
-            head,
-            index: within / size,
-        })
+        Ok(SlabPlace { head, index: within / size })
     }
 
     /// Checks that `ptr` leads to an allocated object of its kind, before it is followed
@@ -213,9 +187,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// [`Error::Corrupt`] if no object of `kind` is allocated at `at`.
     pub fn resolve_kind(&self, at: Offset, kind: Kind) -> Result<Place> {
         let place = self.slab_place(at, kind)?;
-        let map = self
-            .memory
-            .load(self.geometry.slab_map(place.head), Ordering::Acquire);
+        let map = self.memory.load(self.geometry.slab_map(place.head), Ordering::Acquire);
         if map >> place.index & 1 == 0 {
             return Err(refuse("object", at, "an allocated object", map));
         }

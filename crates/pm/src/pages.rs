@@ -52,47 +52,30 @@ pub struct FreshRun {
 impl<M: Memory, H: Host> Core<M, H> {
     fn lease_word(&self, lane: u32, side: Side) -> Offset {
         let record = self.geometry.lane_record(lane);
-        record.plus(if side == Side::Low {
-            lane::LEASE_LOW
-        } else {
-            lane::LEASE_HIGH
-        })
+        record.plus(if side == Side::Low { lane::LEASE_LOW } else { lane::LEASE_HIGH })
     }
 
     fn cursor_word(&self, lane: u32, side: Side) -> Offset {
         let record = self.geometry.lane_record(lane);
-        record.plus(if side == Side::Low {
-            lane::CURSOR_LOW
-        } else {
-            lane::CURSOR_HIGH
-        })
+        record.plus(if side == Side::Low { lane::CURSOR_LOW } else { lane::CURSOR_HIGH })
     }
 
     /// The group leased by lane `lane` for `side`, if the group agrees.
     fn leased(&self, lane: u32, side: Side) -> Option<u64> {
-        let number = self
-            .value(self.lease_word(lane, side), Ordering::Relaxed)
-            .checked_sub(1)?;
+        let number = self.value(self.lease_word(lane, side), Ordering::Relaxed).checked_sub(1)?;
         let number = u64::from(number);
         (number < self.groups() && self.group_lease(number) == lane + 1).then_some(number)
     }
 
     fn group_lease(&self, number: u64) -> u32 {
-        self.value(
-            self.geometry.group_record(number).plus(group::LEASE),
-            Ordering::Acquire,
-        )
+        self.value(self.geometry.group_record(number).plus(group::LEASE), Ordering::Acquire)
     }
 
     /// Gives lane `lane` the lease of group `number` if the lane `from` (plus one; 0 for nobody)
     /// has it.
     fn take_lease(&self, lane: u32, side: Side, number: u64, from: u32) -> bool {
         // The lane names the group first: a death in between leaves no lease without a name.
-        self.set_value(
-            self.lease_word(lane, side),
-            number as u32 + 1,
-            Ordering::Release,
-        );
+        self.set_value(self.lease_word(lane, side), number as u32 + 1, Ordering::Release);
         let at = self.geometry.group_record(number).plus(group::LEASE);
         self.group_lease(number) == lane + 1 || self.replace(at, from, lane + 1, Ordering::AcqRel)
     }
@@ -176,19 +159,13 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Groups, from the first, among which all slabs are.
     pub(crate) fn slab_groups(&self) -> u64 {
-        let groups = self
-            .memory
-            .load(geometry::STATE_SLAB_GROUPS, Ordering::Acquire);
+        let groups = self.memory.load(geometry::STATE_SLAB_GROUPS, Ordering::Acquire);
         groups.min(self.groups())
     }
 
     /// Pages allocated, as the lanes count them.
     pub fn pages_used(&self) -> u64 {
-        let at = |number| {
-            self.geometry
-                .lane(number)
-                .plus(conquest_format::journal::PAGES_USED)
-        };
+        let at = |number| self.geometry.lane(number).plus(conquest_format::journal::PAGES_USED);
         (0..self.geometry.shape().lanes).fold(0, |sum: u64, number| {
             sum.wrapping_add(self.memory.load(at(number), Ordering::Relaxed))
         })
@@ -197,11 +174,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     fn no_space(&self, pages: u64) -> Error {
         let total = self.geometry.shape().max_groups * GROUP_PAGES;
         let free = (self.groups() * GROUP_PAGES).saturating_sub(self.pages_used());
-        Error::NoSpace {
-            wanted: pages,
-            free,
-            total,
-        }
+        Error::NoSpace { wanted: pages, free, total }
     }
 }
 
@@ -251,9 +224,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// point to it.
     pub fn finish_run(&mut self, run: FreshRun) -> Offset {
         let FreshRun { place, filled } = run;
-        self.core
-            .memory
-            .put_zeros(place.offset().plus(filled), place.len() - filled);
+        self.core.memory.put_zeros(place.offset().plus(filled), place.len() - filled);
         self.prepared(place.offset(), place.len());
         place.offset()
     }
@@ -271,10 +242,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
 
     pub(crate) fn free_pages(&mut self, first: u64, pages: u64) -> Result<()> {
         let bitmap = self.core.geometry.bitmap(first / GROUP_PAGES);
-        let run = Run {
-            start: first % GROUP_PAGES,
-            len: pages,
-        };
+        let run = Run { start: first % GROUP_PAGES, len: pages };
         if run.start + pages > GROUP_PAGES {
             return Err(Error::TooLarge {
                 what: "pages in a run",
@@ -292,11 +260,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                     found: operand,
                 });
             }
-            self.stage(Entry {
-                target,
-                action: Action::Free,
-                operand,
-            })?;
+            self.stage(Entry { target, action: Action::Free, operand })?;
         }
         self.count_pages(-(pages as i64));
         Ok(())
@@ -307,10 +271,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let mut bits = self.core.occupied(number);
         let bitmap = self.core.geometry.bitmap(number);
         for word in 0..LINE / WORD {
-            bits.occupy(
-                word,
-                self.staged_bits(bitmap.plus(word * WORD), Action::Allocate),
-            );
+            bits.occupy(word, self.staged_bits(bitmap.plus(word * WORD), Action::Allocate));
         }
         bits
     }
@@ -320,11 +281,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let bitmap = self.core.geometry.bitmap(number);
         for (word, operand) in run.words() {
             let target = bitmap.plus(word * WORD);
-            self.stage(Entry {
-                target,
-                action: Action::Allocate,
-                operand,
-            })?;
+            self.stage(Entry { target, action: Action::Allocate, operand })?;
         }
         self.count_pages(run.len as i64);
         Ok(number * GROUP_PAGES + run.start)
@@ -335,10 +292,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     fn take_near(&mut self, near: Offset, pages: u64) -> Option<u64> {
         let first = self.core.geometry.page_of(near)?;
         let number = first / GROUP_PAGES;
-        let run = Run {
-            start: first % GROUP_PAGES,
-            len: pages,
-        };
+        let run = Run { start: first % GROUP_PAGES, len: pages };
         if number >= self.core.groups() {
             return None;
         }
@@ -412,8 +366,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             self.core.set_class(number, volatile::CLASS_FULL);
             if side == Side::High {
                 let rotor = self.core.geometry.head(head::ROTOR);
-                self.core
-                    .set_value(rotor, number as u32 + 1, Ordering::Relaxed);
+                self.core.set_value(rotor, number as u32 + 1, Ordering::Relaxed);
             }
         } else {
             self.core.drop_lease(self.lane, side);
@@ -461,11 +414,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 return Ok(first);
             }
         }
-        Err(if met_another {
-            Error::Again
-        } else {
-            self.core.no_space(pages)
-        })
+        Err(if met_another { Error::Again } else { self.core.no_space(pages) })
     }
 
     /// Writes the descriptors of pages that nothing points to yet.
@@ -477,9 +426,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     ) -> Result<()> {
         for page in first..first + pages {
             let word = what(page).pack(page);
-            self.core
-                .memory
-                .put(self.core.geometry.descriptor(page), word, Ordering::Release);
+            self.core.memory.put(self.core.geometry.descriptor(page), word, Ordering::Release);
         }
         self.prepared(self.core.geometry.descriptor(first), pages * WORD);
         Ok(())

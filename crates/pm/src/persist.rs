@@ -111,10 +111,7 @@ impl Machine {
 #[cfg(target_arch = "x86_64")]
 fn detect_processor() -> Machine {
     use core::arch::x86_64::{__cpuid, __cpuid_count};
-    let mut machine = Machine {
-        clflush: __cpuid(1).edx & 1 << 19 != 0,
-        ..Machine::default()
-    };
+    let mut machine = Machine { clflush: __cpuid(1).edx & 1 << 19 != 0, ..Machine::default() };
     if __cpuid(0).eax >= 7 {
         let found = __cpuid_count(7, 0).ebx;
         machine.clflushopt = found & 1 << 23 != 0;
@@ -127,11 +124,7 @@ fn detect_processor() -> Machine {
 fn detect_processor() -> Machine {
     // SAFETY: no memory is passed.
     let capabilities = unsafe { libc::getauxval(libc::AT_HWCAP) };
-    Machine {
-        cvap: capabilities & 1 << 16 != 0,
-        cvac: true,
-        ..Machine::default()
-    }
+    Machine { cvap: capabilities & 1 << 16 != 0, cvac: true, ..Machine::default() }
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -270,11 +263,7 @@ mod tests {
 
     #[test]
     fn ordinary_memory_needs_nothing_unless_asked() {
-        for kind in [
-            MediumKind::Tmpfs,
-            MediumKind::Memfd,
-            MediumKind::Disk { fs: "xfs" },
-        ] {
+        for kind in [MediumKind::Tmpfs, MediumKind::Memfd, MediumKind::Disk { fs: "xfs" }] {
             assert_eq!(ALL.choose(&kind, Request::ByMedium), WriteBack::None);
             assert_eq!(ALL.choose(&kind, Request::Always), WriteBack::Clwb);
         }
@@ -285,20 +274,13 @@ mod tests {
         let mut machine = ALL;
         assert_eq!(machine.choose(&DAX, Request::ByMedium), WriteBack::Clwb);
         machine.clwb = false;
-        assert_eq!(
-            machine.choose(&DAX, Request::ByMedium),
-            WriteBack::ClflushOpt
-        );
+        assert_eq!(machine.choose(&DAX, Request::ByMedium), WriteBack::ClflushOpt);
         machine.clflushopt = false;
         assert_eq!(machine.choose(&DAX, Request::ByMedium), WriteBack::Clflush);
         machine.eadr = true;
         assert_eq!(machine.choose(&DAX, Request::ByMedium), WriteBack::Eadr);
         assert_eq!(machine.choose(&DAX, Request::Always), WriteBack::Clflush);
-        let arm = Machine {
-            cvap: true,
-            cvac: true,
-            ..Machine::default()
-        };
+        let arm = Machine { cvap: true, cvac: true, ..Machine::default() };
         assert_eq!(arm.choose(&DAX, Request::ByMedium), WriteBack::DcCvap);
     }
 
@@ -308,10 +290,7 @@ mod tests {
         let clwb = Request::Exactly(WriteBack::Clwb);
         assert_eq!(machine.choose(&MediumKind::Tmpfs, clwb), WriteBack::Clwb);
         machine.clwb = false;
-        assert_eq!(
-            machine.choose(&MediumKind::Tmpfs, clwb),
-            WriteBack::ClflushOpt
-        );
+        assert_eq!(machine.choose(&MediumKind::Tmpfs, clwb), WriteBack::ClflushOpt);
         let none = Request::Exactly(WriteBack::None);
         assert_eq!(machine.choose(&DAX, none), WriteBack::None);
     }

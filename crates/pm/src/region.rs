@@ -60,10 +60,7 @@ impl Region {
         let path = medium.path().to_owned();
         let geometry = look(&medium, &path)?;
         let host = OsHost::new(Arc::clone(&medium), &geometry)?;
-        let map = MapOptions {
-            write_back,
-            ..MapOptions::default()
-        };
+        let map = MapOptions { write_back, ..MapOptions::default() };
         let memory = Mapped::map(&medium, geometry.len(), &map)?;
         Core::attach(memory, host, &path, kinds, options)
     }
@@ -76,9 +73,7 @@ fn refuse_existing(medium: &Medium) -> Result<()> {
     }
     match superblock::choose(medium.path(), &peek_superblocks(medium)?) {
         Err(Error::NotARegion { .. }) => Ok(()),
-        _ => Err(Error::Exists {
-            path: medium.path().to_owned(),
-        }),
+        _ => Err(Error::Exists { path: medium.path().to_owned() }),
     }
 }
 
@@ -96,11 +91,7 @@ fn look(medium: &Medium, path: &Path) -> Result<Geometry> {
     let groups = u64::from_le_bytes(word).clamp(1, superblock.shape.max_groups);
     let (expected, found) = (geometry.len_at(groups), medium.len()?);
     if found < expected {
-        return Err(Error::Truncated {
-            path: path.to_owned(),
-            expected,
-            found,
-        });
+        return Err(Error::Truncated { path: path.to_owned(), expected, found });
     }
     Ok(geometry)
 }

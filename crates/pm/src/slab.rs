@@ -39,9 +39,7 @@ const LEASE_LANE: u32 = 0xFFFF;
 
 impl<M: Memory, H: Host> Core<M, H> {
     fn slab_word(&self, lane: u32, kind: Kind) -> Offset {
-        self.geometry
-            .lane_record(lane)
-            .plus(lane::SLABS + u64::from(kind.number()) * WORD)
+        self.geometry.lane_record(lane).plus(lane::SLABS + u64::from(kind.number()) * WORD)
     }
 
     fn slab_lease_word(&self, page: u64) -> Offset {
@@ -61,16 +59,12 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     fn partial_word(&self, number: u64, kind: Kind) -> (Offset, u32) {
         let kind = u64::from(kind.number());
-        let at = self
-            .geometry
-            .group_record(number)
-            .plus(group::PARTIAL + kind / 32 * WORD);
+        let at = self.geometry.group_record(number).plus(group::PARTIAL + kind / 32 * WORD);
         (at, 1 << (kind % 32))
     }
 
     fn partial_from(&self, kind: Kind) -> Offset {
-        self.geometry
-            .head(head::PARTIAL_FROM + u64::from(kind.number()) * WORD)
+        self.geometry.head(head::PARTIAL_FROM + u64::from(kind.number()) * WORD)
     }
 
     /// Hints that group `number` has a slab of `kind` with room.
@@ -110,14 +104,9 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Gives lane `lane` the lease of the slab at `page` if `from` (a lane plus one, 0 for nobody)
     /// has it.
     fn take_slab(&self, lane: u32, kind: Kind, page: u64, from: u32) -> bool {
-        self.set_value(
-            self.slab_word(lane, kind),
-            page as u32 + 1,
-            Ordering::Release,
-        );
+        self.set_value(self.slab_word(lane, kind), page as u32 + 1, Ordering::Release);
         let take = |old: u32| (old & LEASE_LANE == from).then_some(lane + 1);
-        self.update(self.slab_lease_word(page), 0, Ordering::AcqRel, take)
-            .is_ok()
+        self.update(self.slab_lease_word(page), 0, Ordering::AcqRel, take).is_ok()
     }
 
     /// Ends lane `lane`'s lease of its slab of `kind`.
@@ -158,11 +147,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
 /// One bit for each of `objects` objects.
 fn all_objects(objects: u64) -> u64 {
-    if objects == 0 {
-        0
-    } else {
-        u64::MAX >> (64 - objects)
-    }
+    if objects == 0 { 0 } else { u64::MAX >> (64 - objects) }
 }
 
 impl<M: Memory, H: Host> Tx<'_, M, H> {
@@ -173,10 +158,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     pub fn alloc<T: Object>(&mut self) -> Result<Fresh<T>> {
         let place = self.alloc_object(T::KIND)?;
         self.zero(place);
-        Ok(Fresh {
-            place,
-            object: core::marker::PhantomData,
-        })
+        Ok(Fresh { place, object: core::marker::PhantomData })
     }
 
     /// Stores `value` in word `index` of a new object.
@@ -197,10 +179,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// [`Error::TooLarge`] past its end.
     pub fn fill<T>(&mut self, fresh: &Fresh<T>, start: u64, bytes: &[u8]) -> Result<()> {
         let Some(part) = fresh.place.part(start, bytes.len() as u64) else {
-            return Err(past_the_end(
-                start.saturating_add(bytes.len() as u64),
-                fresh.place,
-            ));
+            return Err(past_the_end(start.saturating_add(bytes.len() as u64), fresh.place));
         };
         self.core.memory.put_bytes(part.offset(), bytes);
         Ok(())
@@ -229,11 +208,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 found: operand,
             });
         }
-        self.stage(Entry {
-            target,
-            action: Action::Free,
-            operand,
-        })?;
+        self.stage(Entry { target, action: Action::Free, operand })?;
         self.may_empty(place.head);
         Ok(())
     }
@@ -250,29 +225,18 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let page = self.slab_with_room(kind)?;
         let (index, next) = self.pick(page, kind);
         let target = self.core.geometry.slab_map(page);
-        self.stage(Entry {
-            target,
-            action: Action::Allocate,
-            operand: 1 << index,
-        })?;
+        self.stage(Entry { target, action: Action::Allocate, operand: 1 << index })?;
         let lease = next << 16 | (self.lane + 1);
-        self.core
-            .set_value(self.core.slab_lease_word(page), lease, Ordering::Release);
+        self.core.set_value(self.core.slab_lease_word(page), lease, Ordering::Release);
         let size = u64::from(spec.object_size);
-        Ok(Place::new(
-            self.core.geometry.page(page).plus(index * size),
-            size,
-        ))
+        Ok(Place::new(self.core.geometry.page(page).plus(index * size), size))
     }
 
     /// The free object of the lane's slab at `page` to take, and where to look next: round and
     /// round, so that what was freed last is used last (SIMFS 4.1).
     fn pick(&self, page: u64, kind: Kind) -> (u64, u32) {
         let free = !self.unavailable_objects(page, kind);
-        let cursor = self
-            .core
-            .value(self.core.slab_lease_word(page), Ordering::Relaxed)
-            >> 16;
+        let cursor = self.core.value(self.core.slab_lease_word(page), Ordering::Relaxed) >> 16;
         let from = free & (u64::MAX << (cursor % 64));
         let index = if from != 0 { from } else { free }.trailing_zeros();
         (u64::from(index), (index + 1) % 64)
@@ -290,9 +254,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// A slab of `kind` with room that the lane has leased: the one it has, another one, or a new
     /// one.
     fn slab_with_room(&mut self, kind: Kind) -> Result<u64> {
-        if let Some(page) = self
-            .fresh_slab(kind)
-            .or_else(|| self.core.leased_slab(self.lane, kind))
+        if let Some(page) = self.fresh_slab(kind).or_else(|| self.core.leased_slab(self.lane, kind))
             && self.has_room(page, kind)
         {
             return Ok(page);
@@ -302,15 +264,9 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             return Ok(page);
         }
         match self.new_slab(kind) {
-            Err(Error::NoSpace {
-                wanted,
-                free,
-                total,
-            }) => self.find_anywhere(kind)?.ok_or(Error::NoSpace {
-                wanted,
-                free,
-                total,
-            }),
+            Err(Error::NoSpace { wanted, free, total }) => {
+                self.find_anywhere(kind)?.ok_or(Error::NoSpace { wanted, free, total })
+            }
             made => made,
         }
     }
@@ -321,11 +277,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let at = self.core.slab_word(self.lane, kind);
         let page = u64::from(self.core.value(at, Ordering::Relaxed).checked_sub(1)?);
         let bit = page % GROUP_PAGES;
-        let word = self
-            .core
-            .geometry
-            .bitmap(page / GROUP_PAGES)
-            .plus(bit / 64 * WORD);
+        let word = self.core.geometry.bitmap(page / GROUP_PAGES).plus(bit / 64 * WORD);
         let staged = self.staged_bits(word, Action::Allocate) >> (bit % 64) & 1 == 1;
         (staged && self.core.slab_lease(page) == self.lane + 1).then_some(page)
     }
@@ -382,8 +334,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let good = self.core.descriptor(page).ok() == Some(Descriptor::Slab(kind))
             && self.has_room(page, kind);
         if !good {
-            self.core
-                .set_value(self.core.slab_lease_word(page), 0, Ordering::Release);
+            self.core.set_value(self.core.slab_lease_word(page), 0, Ordering::Release);
         }
         good
     }
@@ -409,17 +360,9 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         // The map is journalled, not prepared: a record's checksum must not cover what the record
         // changes.
         let target = self.core.geometry.slab_map(head);
-        self.stage(Entry {
-            target,
-            action: Action::Set,
-            operand: 0,
-        })?;
+        self.stage(Entry { target, action: Action::Set, operand: 0 })?;
         self.cover_slab_groups(head / GROUP_PAGES + 1);
-        self.core.set_value(
-            self.core.slab_lease_word(head),
-            self.lane + 1,
-            Ordering::Release,
-        );
+        self.core.set_value(self.core.slab_lease_word(head), self.lane + 1, Ordering::Release);
         let at = self.core.slab_word(self.lane, kind);
         self.core.set_value(at, head as u32 + 1, Ordering::Release);
         Ok(head)
@@ -439,11 +382,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// Gives the slab at `head` back to the page manager, if it is empty and nobody has leased it:
     /// a record of its own, after the transaction's. The lane is still held, no lock is.
     pub(crate) fn reclaim_slab(&mut self, head: u64) -> Result<()> {
-        let at = self
-            .core
-            .geometry
-            .lane_record(self.lane)
-            .plus(lane::RECLAIM);
+        let at = self.core.geometry.lane_record(self.lane).plus(lane::RECLAIM);
         let Ok(Descriptor::Slab(kind)) = self.core.descriptor(head) else {
             return Ok(());
         };
@@ -470,9 +409,5 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
 }
 
 fn past_the_end(end: u64, place: Place) -> Error {
-    Error::TooLarge {
-        what: "bytes in an object",
-        wanted: end,
-        most: place.len(),
-    }
+    Error::TooLarge { what: "bytes in an object", wanted: end, most: place.len() }
 }

@@ -38,40 +38,19 @@ fn explain(path: &Path, defect: Defect, copy: usize, bytes: &[u8; SIZE]) -> Erro
     let offset = if copy == 0 { first } else { second };
     match defect {
         Defect::Magic => {
-            let found = bytes
-                .iter()
-                .take(8)
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
-            Error::NotARegion {
-                path,
-                offset,
-                found,
-            }
+            let found = bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+            Error::NotARegion { path, offset, found }
         }
-        Defect::Endianness => Error::Endianness {
-            path,
-            offset: offset.plus(8),
-        },
-        Defect::Version(found) => Error::Version {
-            path,
-            offset: offset.plus(8),
-            expected: FORMAT_VERSION,
-            found,
-        },
-        Defect::Features(found) => Error::Features {
-            path,
-            offset: offset.plus(32),
-            expected: FEATURES_KNOWN,
-            found,
-        },
-        Defect::Checksum(expected, found) => Error::Superblocks {
-            path,
-            first,
-            second,
-            expected,
-            found,
-        },
+        Defect::Endianness => Error::Endianness { path, offset: offset.plus(8) },
+        Defect::Version(found) => {
+            Error::Version { path, offset: offset.plus(8), expected: FORMAT_VERSION, found }
+        }
+        Defect::Features(found) => {
+            Error::Features { path, offset: offset.plus(32), expected: FEATURES_KNOWN, found }
+        }
+        Defect::Checksum(expected, found) => {
+            Error::Superblocks { path, first, second, expected, found }
+        }
         Defect::Field(at, found) => Error::Corrupt {
             what: "superblock field",
             offset: offset.plus(at),
@@ -94,11 +73,10 @@ pub(crate) fn read(memory: &impl Memory) -> [[u8; SIZE]; 2] {
 /// one more than the present one, and its lowest bit says which copy that is.
 pub(crate) fn write(memory: &impl Memory, next: &Superblock) {
     let [a, b] = SUPERBLOCKS;
-    let at = if next.sequence.is_multiple_of(2) {
-        a
-    } else {
-        b
-    };
+    let (at, other) = if next.sequence.is_multiple_of(2) { (a, b) } else { (b, a) };
+    // The other copy may be the work of a process that died before its fence.
+    memory.write_back(other, SIZE as u64);
+    memory.fence();
     memory.put_bytes(at, &next.to_raw().to_bytes());
     memory.write_back(at, SIZE as u64);
     memory.fence();

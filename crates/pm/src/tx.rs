@@ -168,8 +168,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             });
         };
         let at = self.held_used as u32;
-        self.core
-            .acquire(self.lane, at, number, mode, self.interruptible)?;
+        self.core.acquire(self.lane, at, number, mode, self.interruptible)?;
         *place = (number, mode);
         self.held_used += 1;
         Ok(())
@@ -198,11 +197,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             self.core.memory.write_back(at, WORD);
             return Ok(());
         }
-        self.stage(Entry {
-            target: at,
-            action: Action::Set,
-            operand: value,
-        })
+        self.stage(Entry { target: at, action: Action::Set, operand: value })
     }
 
     fn is_prepared(&self, at: Offset) -> bool {
@@ -250,11 +245,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
 
     /// In a child forked while this transaction was open, the transaction is the parent's.
     fn refuse_child(&self) -> Result<()> {
-        if self.core.host.is_forked() {
-            Err(Error::Again)
-        } else {
-            Ok(())
-        }
+        if self.core.host.is_forked() { Err(Error::Again) } else { Ok(()) }
     }
 
     /// Counts `pages` allocated (or, if negative, freed) pages.
@@ -332,11 +323,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             let at = self.core.geometry.lane(self.lane).plus(journal::PAGES_USED);
             let used = self.core.memory.load(at, Ordering::Relaxed);
             let operand = used.wrapping_add_signed(self.pages);
-            let entry = Entry {
-                target: at,
-                action: Action::Set,
-                operand,
-            };
+            let entry = Entry { target: at, action: Action::Set, operand };
             self.core.stage_pair(self.entry(self.entries), entry.pack());
             self.entries += 1;
         }
@@ -410,10 +397,7 @@ impl<M: Memory, H: Host> Drop for Tx<'_, M, H> {
             return;
         }
         // A record that could not be applied keeps its locks and lane: the region has failed.
-        let retired = self
-            .core
-            .commit_word(self.lane)
-            .is_ok_and(|commit| !commit.is_armed());
+        let retired = self.core.commit_word(self.lane).is_ok_and(|commit| !commit.is_armed());
         if retired {
             self.unlock_all();
             if self.leaves_lane {

@@ -30,12 +30,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn new(interruptible: bool) -> Self {
-        Patience {
-            spins: 0,
-            since: None,
-            named: 0,
-            interruptible,
-        }
+        Patience { spins: 0, since: None, named: 0, interruptible }
     }
 
     /// Whether it is still too early to sleep.
@@ -105,15 +100,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         };
         let record = self.geometry.slot(number);
         let process = self.value(record.plus(slot::PID), Ordering::Relaxed);
-        let namespace = self
-            .memory
-            .load(record.plus(slot::PID_NAMESPACE), Ordering::Relaxed);
+        let namespace = self.memory.load(record.plus(slot::PID_NAMESPACE), Ordering::Relaxed);
         let state = self.host.process_state(process, namespace);
-        on_slow(Holder {
-            process,
-            thread: volatile::owner_thread(owner),
-            state,
-            waited,
-        });
+        on_slow(Holder { process, thread: volatile::owner_thread(owner), state, waited });
     }
 }

@@ -17,15 +17,11 @@ use media_support::*;
 /// Runs `test` on shared RAM, on a memfd and on a disk file.
 fn on_each_medium(test: impl Fn(&Arc<Medium>)) {
     let (shm, disk) = (Temporary::shm(), Temporary::disk());
-    for source in [
-        Source::from(shm.0.as_path()),
-        Source::from(memfd(0)),
-        Source::from(disk.0.as_path()),
-    ] {
+    for source in
+        [Source::from(shm.0.as_path()), Source::from(memfd(0)), Source::from(disk.0.as_path())]
+    {
         let medium = create(source);
-        medium
-            .back(&geometry().space(0, 1), geometry().len_at(1))
-            .unwrap();
+        medium.back(&geometry().space(0, 1), geometry().len_at(1)).unwrap();
         test(&medium);
     }
 }
@@ -101,10 +97,7 @@ fn a_claim_survives_being_stopped_and_losing_every_descriptor() {
         });
         owner.hear(1);
         until("its descriptors are closed", || {
-            std::fs::read_dir(format!("/proc/{}/fd", owner.pid))
-                .unwrap()
-                .count()
-                <= 3
+            std::fs::read_dir(format!("/proc/{}/fd", owner.pid)).unwrap().count() <= 3
         });
         assert!(host.is_claimed(1).unwrap());
         owner.signal(libc::SIGSTOP);
@@ -131,12 +124,7 @@ fn a_claim_does_not_survive_exec() {
             unsafe {
                 libc::raise(libc::SIGSTOP);
                 let end = core::ptr::null::<libc::c_char>();
-                libc::execl(
-                    c"/bin/sleep".as_ptr(),
-                    c"sleep".as_ptr(),
-                    c"20".as_ptr(),
-                    end,
-                );
+                libc::execl(c"/bin/sleep".as_ptr(), c"sleep".as_ptr(), c"20".as_ptr(), end);
             }
         });
         owner.hear(1);
@@ -165,20 +153,14 @@ fn a_forked_child_has_no_part_in_a_claim_and_can_make_its_own() {
             assert_eq!(who.process, std::process::id());
             assert_eq!(who.thread, who.process);
             assert_ne!(who.process, here.process);
-            assert!(
-                host.is_forked(),
-                "asking who it is makes no child the owner"
-            );
+            assert!(host.is_forked(), "asking who it is makes no child the owner");
             conquest_pm::host::Host::adopt(&host).unwrap();
             assert!(!host.is_forked());
             assert!(host.claim(1).unwrap().is_none());
             let own = host.claim(2).unwrap();
             assert!(own.is_some());
             drop(claim.take());
-            assert!(
-                host.is_claimed(1).unwrap(),
-                "the parent's claim is the parent's"
-            );
+            assert!(host.is_claimed(1).unwrap(), "the parent's claim is the parent's");
             drop(own);
             assert!(!host.is_claimed(2).unwrap());
         })
@@ -256,26 +238,16 @@ fn claims_are_seen_across_pid_namespaces() {
         // SAFETY: no memory is passed.
         let result = unsafe { libc::unshare(libc::CLONE_NEWPID) };
         let error = std::io::Error::last_os_error();
-        assert_eq!(
-            result, 0,
-            "needs a pid namespace, as root; refused: {error}"
-        );
+        assert_eq!(result, 0, "needs a pid namespace, as root; refused: {error}");
         let mut first = fork(|inner| {
             conquest_pm::host::Host::adopt(&host).unwrap();
             let who = host.identity();
             assert_eq!((who.process, who.thread), (1, 1));
             assert_ne!(who.namespace, here.namespace);
             assert_eq!(host.process_state(1, here.namespace), None);
-            assert_eq!(
-                host.process_state(1, who.namespace),
-                None,
-                "/proc is another's"
-            );
+            assert_eq!(host.process_state(1, who.namespace), None, "/proc is another's");
             let _claim = host.claim(6).unwrap().unwrap();
-            assert!(
-                host.is_claimed(7).unwrap(),
-                "the outer claim is seen inside"
-            );
+            assert!(host.is_claimed(7).unwrap(), "the outer claim is seen inside");
             inner.say("x");
             sleep_for_ever();
         });
@@ -291,9 +263,7 @@ fn claims_are_seen_across_pid_namespaces() {
     owner.hear(1);
     assert!(host.is_claimed(6).unwrap());
     assert!(host.claim(6).unwrap().is_none());
-    until("it is stopped", || {
-        host.process_state(owner.pid as u32, here.namespace) == Some('T')
-    });
+    until("it is stopped", || host.process_state(owner.pid as u32, here.namespace) == Some('T'));
     owner.signal(libc::SIGCONT);
     until("the claim is released", || !host.is_claimed(6).unwrap());
     owner.join();

@@ -39,23 +39,14 @@ fn plain() -> (Arc<Medium>, Mapped) {
 fn words_are_stored_in_every_order_without_a_panic() {
     let (_medium, memory) = plain();
     assert_eq!(memory.address() as u64 % GROUP, 0);
-    for (n, order) in [Relaxed, Acquire, Release, AcqRel, SeqCst]
-        .into_iter()
-        .enumerate()
-    {
+    for (n, order) in [Relaxed, Acquire, Release, AcqRel, SeqCst].into_iter().enumerate() {
         let value = n as u64 + 1;
         memory.store(at(64), value, order);
         assert_eq!(memory.load(at(64), order), value);
         memory.put(at(72), value, order);
         assert_eq!(memory.load(at(72), order), value);
-        assert_eq!(
-            memory.compare_exchange(at(64), 99, 5, order, order),
-            Err(value)
-        );
-        assert_eq!(
-            memory.compare_exchange(at(64), value, 0, order, order),
-            Ok(value)
-        );
+        assert_eq!(memory.compare_exchange(at(64), 99, 5, order, order), Err(value));
+        assert_eq!(memory.compare_exchange(at(64), value, 0, order, order), Ok(value));
     }
     memory.put(at(80), 0b1100, Relaxed);
     memory.put_or(at(80), 0b0011);
@@ -80,10 +71,7 @@ fn out_of_bounds_loads_are_zero_stores_do_nothing_and_the_region_has_failed() {
         memory.put(at(bad), 1, Relaxed);
         memory.put_or(at(bad), 1);
         memory.put_and_not(at(bad), 1);
-        assert_eq!(
-            memory.compare_exchange(at(bad), 1, 2, AcqRel, Acquire),
-            Err(0)
-        );
+        assert_eq!(memory.compare_exchange(at(bad), 1, 2, AcqRel, Acquire), Err(0));
         assert_eq!(memory.wait(at(bad), 0, LIMIT), Wake::Woken);
         memory.wake(at(bad), 1);
         assert_eq!(memory.load(at(0), Relaxed), 7);
@@ -110,15 +98,10 @@ fn out_of_bounds_loads_are_zero_stores_do_nothing_and_the_region_has_failed() {
 #[test]
 fn bytes_go_in_and_out_at_every_alignment_and_length() {
     for request in [Request::ByMedium, Request::Always] {
-        let options = MapOptions {
-            write_back: request,
-            ..MapOptions::default()
-        };
+        let options = MapOptions { write_back: request, ..MapOptions::default() };
         let (_medium, memory) = mapped(&options);
         assert_eq!(memory.needs_write_back(), request == Request::Always);
-        let source: Vec<u8> = (0..10_000_u32)
-            .map(|n| (n * 7 + n / 251) as u8 | 1)
-            .collect();
+        let source: Vec<u8> = (0..10_000_u32).map(|n| (n * 7 + n / 251) as u8 | 1).collect();
         let lens = (0..40).chain([63, 64, 255, 256, 257, 271, 4095, 4096, 4097, 9000]);
         for len in lens {
             for to in 0..9_u64 {
@@ -153,11 +136,7 @@ fn zeros_leave_the_neighbours_alone() {
     let mut all = [0; 600];
     memory.read(at(0), &mut all);
     for (n, byte) in all.iter().enumerate() {
-        assert_eq!(
-            *byte,
-            if (13..514).contains(&n) { 0 } else { 0xff },
-            "byte {n}"
-        );
+        assert_eq!(*byte, if (13..514).contains(&n) { 0 } else { 0xff }, "byte {n}");
     }
 }
 
@@ -178,9 +157,7 @@ fn a_copy_never_tears_a_word() {
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(200) {
             memory.read(at(PAGE), &mut page);
-            let whole = page
-                .chunks(8)
-                .all(|word| word == [0; 8] || word == [0xff; 8]);
+            let whole = page.chunks(8).all(|word| word == [0; 8] || word == [0xff; 8]);
             assert!(
                 whole || {
                     stop.store(true, Relaxed);
@@ -200,19 +177,13 @@ fn for_reading_only_nothing_but_the_volatile_part_is_stored_to() {
     let writer = Mapped::map(&medium, LEN, &MapOptions::default()).unwrap();
     writer.put(at(0), 7, Relaxed);
     let volatile = 3 * PAGE..5 * PAGE;
-    let options = MapOptions {
-        read_only: Some(volatile.clone()),
-        ..MapOptions::default()
-    };
+    let options = MapOptions { read_only: Some(volatile.clone()), ..MapOptions::default() };
     let reader = Mapped::map(&medium, LEN, &options).unwrap();
     assert!(reader.is_read_only() && !writer.is_read_only());
     assert_eq!(reader.load(at(0), Acquire), 7);
     reader.store(at(volatile.start), 8, Release);
     reader.store(at(volatile.end - 8), 9, Release);
-    assert_eq!(
-        reader.compare_exchange(at(volatile.start), 8, 10, AcqRel, Acquire),
-        Ok(8)
-    );
+    assert_eq!(reader.compare_exchange(at(volatile.start), 8, 10, AcqRel, Acquire), Ok(8));
     assert_eq!(writer.load(at(volatile.start), Acquire), 10);
     assert_eq!(writer.load(at(volatile.end - 8), Acquire), 9);
     assert_eq!(reader.failed(), None);
@@ -241,10 +212,7 @@ fn for_reading_only_nothing_but_the_volatile_part_is_stored_to() {
 fn impossible_shapes_are_refused() {
     let medium = create(memfd(0));
     let map = |len, read_only| {
-        let options = MapOptions {
-            read_only,
-            ..MapOptions::default()
-        };
+        let options = MapOptions { read_only, ..MapOptions::default() };
         Mapped::map(&medium, len, &options)
     };
     for (len, read_only) in [
@@ -254,13 +222,7 @@ fn impossible_shapes_are_refused() {
         (1 << 60, None),
         (LEN, Some(8..PAGE)),
         (LEN, Some(PAGE..LEN + PAGE)),
-        (
-            LEN,
-            Some(Range {
-                start: 2 * PAGE,
-                end: PAGE,
-            }),
-        ),
+        (LEN, Some(Range { start: 2 * PAGE, end: PAGE })),
     ] {
         assert!(matches!(map(len, read_only), Err(Error::Shape { .. })));
     }
@@ -339,10 +301,7 @@ fn a_file_truncated_under_its_mapping_fails_the_region_not_the_process() {
     let mut bytes = [9; 8192];
     memory.read(at(2 * GROUP - 4096), &mut bytes);
     assert!(bytes.iter().all(|byte| *byte == 0));
-    assert_eq!(
-        memory.wait(at(GROUP * 2 + 8), 0, Duration::from_millis(1)),
-        Wake::TimedOut
-    );
+    assert_eq!(memory.wait(at(GROUP * 2 + 8), 0, Duration::from_millis(1)), Wake::TimedOut);
     assert_eq!(other.failed(), None);
     other.put_zeros(at(PAGE), PAGE);
     assert!(other.failed().is_some());
@@ -364,10 +323,7 @@ fn a_fault_elsewhere_still_kills() {
         }
     });
     let status = child.wait();
-    assert!(
-        libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGBUS,
-        "{status:#x}"
-    );
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGBUS, "{status:#x}");
     // And one that somebody sends: the standard library's handler, which ours found, takes the
     // first and restores the default.
     let mut child = fork(|parent| {
@@ -378,19 +334,13 @@ fn a_fault_elsewhere_still_kills() {
     child.signal(libc::SIGBUS);
     until("the default is restored", || {
         let text = std::fs::read_to_string(format!("/proc/{}/status", child.pid)).unwrap();
-        let caught = text
-            .lines()
-            .find_map(|line| line.strip_prefix("SigCgt:"))
-            .unwrap();
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
         caught & 1 << (libc::SIGBUS - 1) == 0
     });
     child.signal(libc::SIGBUS);
     let status = child.wait();
-    assert!(
-        libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGBUS,
-        "{status:#x}"
-    );
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGBUS, "{status:#x}");
 }
 
 #[test]
@@ -442,10 +392,7 @@ fn memfds_are_sealed_against_shrinking_where_allowed() {
 fn write_back_can_be_forced_and_is_off_on_shared_ram() {
     let (medium, memory) = plain();
     assert_eq!(memory.policy(), WriteBack::None);
-    let options = MapOptions {
-        write_back: Request::Always,
-        ..MapOptions::default()
-    };
+    let options = MapOptions { write_back: Request::Always, ..MapOptions::default() };
     let forced = Mapped::map(&medium, LEN, &options).unwrap();
     assert!(forced.needs_write_back());
     forced.put(at(0), 3, Relaxed);

@@ -34,10 +34,7 @@ fn files_are_told_apart() {
     assert_eq!(*create(memfd(0)).kind(), MediumKind::Memfd);
     let disk = create(disk.0.as_path());
     let MediumKind::Disk { fs } = disk.kind() else {
-        panic!(
-            "the build's directory is on {}: these tests need a disk",
-            disk.kind()
-        );
+        panic!("the build's directory is on {}: these tests need a disk", disk.kind());
     };
     assert!(!fs.is_empty() && disk.kind().note().is_some());
 }
@@ -48,9 +45,7 @@ fn a_mount_with_huge_pages_is_recognised() {
     fork(|_| {
         mount_privately("tmpfs", "size=16m,huge=always", &mount.0);
         let medium = create(mount.0.join("core"));
-        let expected = MediumKind::HugeTmpfs {
-            option: "always".to_owned(),
-        };
+        let expected = MediumKind::HugeTmpfs { option: "always".to_owned() };
         assert_eq!(*medium.kind(), expected);
     })
     .join();
@@ -59,14 +54,8 @@ fn a_mount_with_huge_pages_is_recognised() {
 #[test]
 fn what_cannot_be_shared_is_refused_with_a_remedy() {
     assert_eq!(kind_of_unsharable(Path::new("/dev")), "directory");
-    assert_eq!(
-        kind_of_unsharable(Path::new("/dev/null")),
-        "character device"
-    );
-    assert_eq!(
-        kind_of_unsharable(Path::new("/proc/self/mem")),
-        "file on proc"
-    );
+    assert_eq!(kind_of_unsharable(Path::new("/dev/null")), "character device");
+    assert_eq!(kind_of_unsharable(Path::new("/proc/self/mem")), "file on proc");
     let fifo = Temporary::disk();
     let name = std::ffi::CString::new(fifo.0.to_str().unwrap()).unwrap();
     // SAFETY: the name ends with a zero byte.
@@ -102,9 +91,7 @@ fn creating_needs_an_absent_or_empty_file() {
     let result = Medium::create(Source::from(file.0.as_path()), 0o600);
     assert!(matches!(result, Err(Error::Exists { .. })));
     let full = memfd(0);
-    std::fs::File::from(full.try_clone().unwrap())
-        .set_len(1)
-        .unwrap();
+    std::fs::File::from(full.try_clone().unwrap()).set_len(1).unwrap();
     let result = Medium::create(Source::from(full), 0o600);
     assert!(matches!(result, Err(Error::Exists { .. })));
     let missing = Temporary::shm();
@@ -124,14 +111,7 @@ fn the_first_bytes_can_be_looked_at_before_the_layout_is_known() {
     medium.peek(0, &mut magic).unwrap();
     assert_eq!(&magic, b"CONQCORE");
     let error = medium.peek(10, &mut magic).unwrap_err();
-    assert!(matches!(
-        error,
-        Error::Truncated {
-            expected: 18,
-            found: 17,
-            ..
-        }
-    ));
+    assert!(matches!(error, Error::Truncated { expected: 18, found: 17, .. }));
 }
 
 #[test]
@@ -159,8 +139,7 @@ fn too_little_space_is_an_error_never_a_fault() {
         let medium = create(mount.0.join("core"));
         let host = host(&medium);
         let len = 8 * GROUP;
-        host.back(core::slice::from_ref(&(0..GROUP)), GROUP)
-            .unwrap();
+        host.back(core::slice::from_ref(&(0..GROUP)), GROUP).unwrap();
         let memory = Mapped::map(&medium, len, &MapOptions::default()).unwrap();
         memory.put(Offset::new(8), 7, Relaxed);
         match host.back(&[GROUP..GROUP + PAGE, GROUP..8 * GROUP], len) {
@@ -173,8 +152,7 @@ fn too_little_space_is_an_error_never_a_fault() {
         memory.put_zeros(Offset::new(PAGE), GROUP - PAGE);
         assert_eq!(memory.failed(), None);
         // And going on with less works.
-        host.back(core::slice::from_ref(&(GROUP..GROUP + PAGE)), len)
-            .unwrap();
+        host.back(core::slice::from_ref(&(GROUP..GROUP + PAGE)), len).unwrap();
         memory.put(Offset::new(GROUP), 8, Relaxed);
         assert_eq!(memory.failed(), None);
     })
@@ -189,9 +167,7 @@ fn a_file_system_that_cannot_allocate_gets_zeros_written() {
         let medium = create(mount.0.join("core"));
         assert_eq!(*medium.kind(), MediumKind::Ramfs);
         std::fs::write(mount.0.join("core"), "data").unwrap();
-        medium
-            .back(core::slice::from_ref(&(0..GROUP)), 2 * GROUP)
-            .unwrap();
+        medium.back(core::slice::from_ref(&(0..GROUP)), 2 * GROUP).unwrap();
         let mut data = [0; 4];
         medium.peek(0, &mut data).unwrap();
         assert_eq!(&data, b"data");
@@ -228,10 +204,7 @@ fn an_ordinary_user_without_permission_is_told_so() {
         let memory = Mapped::map(&open(&file.0).unwrap(), GROUP, &MapOptions::default()).unwrap();
         assert_eq!(memory.load(Offset::new(0), Relaxed), 0);
         // Far more than an ordinary user may lock.
-        let limit = libc::rlimit {
-            rlim_cur: 4096,
-            rlim_max: 4096,
-        };
+        let limit = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
         // SAFETY: the kernel only reads the structure, which is ours.
         let set = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
         assert_eq!(set, 0);
@@ -254,10 +227,7 @@ fn locking_touches_no_page() {
     medium.back(core::slice::from_ref(&(0..PAGE)), len).unwrap();
     let memory = Mapped::map(&medium, len, &MapOptions::default()).unwrap();
     let swap = memory.keep_from_swap();
-    assert!(
-        matches!(swap, Swap::Locked | Swap::NoneConfigured),
-        "{swap}"
-    );
+    assert!(matches!(swap, Swap::Locked | Swap::NoneConfigured), "{swap}");
     assert_eq!(memory.huge_pages().mapped_bytes, 0);
     memory.put(Offset::new(0), 1, Relaxed);
     assert!(memory.huge_pages().mapped_bytes <= GROUP);
@@ -276,13 +246,7 @@ fn huge_by_smaps(memory: &Mapped) -> u64 {
     let own = lines.take_while(|line| line.split(' ').next().unwrap().ends_with(':'));
     let huge =
         own.filter(|line| line.starts_with("ShmemPmdMapped") || line.starts_with("FilePmdMapped"));
-    let sizes = huge.map(|line| {
-        line.split_whitespace()
-            .nth(1)
-            .unwrap()
-            .parse::<u64>()
-            .unwrap()
-    });
+    let sizes = huge.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap());
     sizes.sum::<u64>() << 10
 }
 
@@ -353,9 +317,7 @@ fn the_same_file_is_found_again_after_its_descriptor_was_replaced() {
                 unsafe { libc::close(raw) };
             }
         }
-        medium
-            .back(core::slice::from_ref(&(0..PAGE)), PAGE)
-            .unwrap();
+        medium.back(core::slice::from_ref(&(0..PAGE)), PAGE).unwrap();
         assert_eq!(medium.len().unwrap(), PAGE);
         // Another file under the same name is not taken for it.
         std::fs::remove_file(&file.0).unwrap();

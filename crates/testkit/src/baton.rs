@@ -197,12 +197,11 @@ impl Baton {
                 .status
                 .iter_mut()
                 .filter_map(|status| match *status {
-                    Status::Waiting {
-                        word: at,
-                        expected,
-                        since,
-                        ..
-                    } if at == word && unless != Some(expected) => Some((since, status)),
+                    Status::Waiting { word: at, expected, since, .. }
+                        if at == word && unless != Some(expected) =>
+                    {
+                        Some((since, status))
+                    }
                     _ => None,
                 })
                 .min_by_key(|&(since, _)| since);
@@ -229,12 +228,7 @@ impl Baton {
         let mut inner = lock(&self.inner);
         let deadline = self.clock.now().saturating_add(nanoseconds(timeout));
         let deadline = Some(deadline).filter(|&deadline| deadline < FOREVER);
-        inner.status[me] = Status::Waiting {
-            word,
-            expected,
-            deadline,
-            since: inner.steps,
-        };
+        inner.status[me] = Status::Waiting { word, expected, deadline, since: inner.steps };
         self.hand_on(&mut inner, None, false);
         drop(inner);
         self.await_turn(me);
@@ -263,10 +257,8 @@ impl Baton {
         let count = self.actors;
         let first = if before == NOBODY { 0 } else { before };
         let ready = |at: &usize| matches!(inner.status[*at], Status::Ready(_));
-        let mut options: Vec<usize> = (first..first + count)
-            .map(|at| at % count)
-            .filter(ready)
-            .collect();
+        let mut options: Vec<usize> =
+            (first..first + count).map(|at| at % count).filter(ready).collect();
         let mut preempts = me.is_some();
         if spinning && options.len() > 1 {
             options.remove(0);
@@ -280,9 +272,7 @@ impl Baton {
             },
             [only] => *only,
             several => {
-                let chosen = inner
-                    .chooser
-                    .choose(inner.choices.len(), several.len(), me.is_some());
+                let chosen = inner.chooser.choose(inner.choices.len(), several.len(), me.is_some());
                 inner.choices.push(Choice {
                     chosen: chosen as u8,
                     options: several.len() as u8,

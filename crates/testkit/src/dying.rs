@@ -164,16 +164,10 @@ impl<M: Memory> Memory for DyingMemory<M> {
         failure: Ordering,
     ) -> Result<u64, u64> {
         if self.lives() {
-            return self
-                .memory
-                .compare_exchange(at, current, new, success, failure);
+            return self.memory.compare_exchange(at, current, new, success, failure);
         }
         let found = self.memory.load(at, Ordering::SeqCst);
-        if found == current {
-            Ok(found)
-        } else {
-            Err(found)
-        }
+        if found == current { Ok(found) } else { Err(found) }
     }
 
     fn full_fence(&self) {
@@ -217,15 +211,12 @@ impl<M: Memory> Memory for DyingMemory<M> {
 
     fn put_bytes(&self, at: Offset, bytes: &[u8]) {
         self.each_piece(at, bytes.len() as u64, |from, len| {
-            self.memory
-                .put_bytes(at.plus(from), &bytes[from as usize..(from + len) as usize]);
+            self.memory.put_bytes(at.plus(from), &bytes[from as usize..(from + len) as usize]);
         });
     }
 
     fn put_zeros(&self, at: Offset, len: u64) {
-        self.each_piece(at, len, |from, len| {
-            self.memory.put_zeros(at.plus(from), len)
-        });
+        self.each_piece(at, len, |from, len| self.memory.put_zeros(at.plus(from), len));
     }
 
     fn write_back(&self, at: Offset, len: u64) {

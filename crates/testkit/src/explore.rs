@@ -106,10 +106,7 @@ where
     let name = name.split(": ").next().unwrap_or(name);
     let (seed, steps) =
         crate::replay::parse(name).ok_or_else(|| format!("{name:?} is no replay string"))?;
-    let options = Options {
-        seed,
-        ..options.clone()
-    };
+    let options = Options { seed, ..options.clone() };
     let bases = bases(recording, seed);
     Worker::new(recording, &options, &bases, &check, 1).replay(&steps)
 }

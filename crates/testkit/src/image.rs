@@ -32,11 +32,7 @@ impl Image {
         let pages = usize::try_from(len.div_ceil(PAGE)).unwrap_or(usize::MAX);
         let mut table = Vec::with_capacity(pages);
         table.resize_with(pages, OnceLock::new);
-        Image {
-            len,
-            base: None,
-            pages: table,
-        }
+        Image { len, base: None, pages: table }
     }
 
     /// An image that holds what `base` does, sharing its pages.
@@ -94,9 +90,7 @@ impl Image {
         let page = slot.get_or_init(|| {
             let first = word / PAGE_WORDS * PAGE_WORDS;
             let below = |at| self.base.as_ref().map_or(0, |base| base.get(at));
-            (first..first + PAGE_WORDS)
-                .map(|at| AtomicU64::new(below(at)))
-                .collect()
+            (first..first + PAGE_WORDS).map(|at| AtomicU64::new(below(at))).collect()
         });
         page[(word % PAGE_WORDS) as usize].swap(value, Ordering::SeqCst)
     }
@@ -108,9 +102,7 @@ impl Image {
         copy.base.clone_from(&self.base);
         for (to, from) in copy.pages.iter_mut().zip(&self.pages) {
             if let Some(page) = from.get() {
-                let words = page
-                    .iter()
-                    .map(|word| AtomicU64::new(word.load(Ordering::SeqCst)));
+                let words = page.iter().map(|word| AtomicU64::new(word.load(Ordering::SeqCst)));
                 *to = OnceLock::from(words.collect::<Page>());
             }
         }

@@ -72,10 +72,7 @@ impl InFlight {
                 self.volatile.insert(word, new);
             }
             Kind::WriteBack { line } => {
-                self.pending
-                    .entry(event.actor)
-                    .or_default()
-                    .push((line, self.time));
+                self.pending.entry(event.actor).or_default().push((line, self.time));
             }
             Kind::Fence => {
                 for (line, time) in self.pending.remove(&event.actor).unwrap_or_default() {
@@ -95,9 +92,7 @@ impl InFlight {
     /// Whether a fence of `actor` would make anything durable.
     #[must_use]
     pub fn would_settle(&self, actor: u32) -> bool {
-        self.pending
-            .get(&actor)
-            .is_some_and(|lines| !lines.is_empty())
+        self.pending.get(&actor).is_some_and(|lines| !lines.is_empty())
     }
 
     /// The words with more than one possible value, in order.
@@ -116,12 +111,7 @@ impl InFlight {
             }
             if values.len() > 1 {
                 let latest = values.iter().position(|&v| v == word.latest()).unwrap_or(0);
-                all.push(Candidates {
-                    word: number,
-                    base: word.base,
-                    values,
-                    latest,
-                });
+                all.push(Candidates { word: number, base: word.base, values, latest });
             }
         }
         all
@@ -155,9 +145,7 @@ impl InFlight {
 
     /// The value each persistent word holds in memory, with its base.
     pub(crate) fn in_memory(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
-        self.words
-            .iter()
-            .map(|(&number, word)| (number, word.base, word.latest()))
+        self.words.iter().map(|(&number, word)| (number, word.base, word.latest()))
     }
 
     /// The volatile words stored.
@@ -176,30 +164,17 @@ mod tests {
     use super::*;
 
     fn put(actor: u32, word: u64, old: u64, new: u64) -> Event {
-        Event {
-            actor,
-            kind: Kind::Put { word, old, new },
-        }
+        Event { actor, kind: Kind::Put { word, old, new } }
     }
 
     fn values(events: &[Event]) -> Vec<(u64, Vec<u64>)> {
         let mut inflight = InFlight::default();
         events.iter().for_each(|event| inflight.apply(event));
-        inflight
-            .candidates()
-            .into_iter()
-            .map(|c| (c.word, c.values))
-            .collect()
+        inflight.candidates().into_iter().map(|c| (c.word, c.values)).collect()
     }
 
-    const BACK: Event = Event {
-        actor: 0,
-        kind: Kind::WriteBack { line: 0 },
-    };
-    const FENCE: Event = Event {
-        actor: 0,
-        kind: Kind::Fence,
-    };
+    const BACK: Event = Event { actor: 0, kind: Kind::WriteBack { line: 0 } };
+    const FENCE: Event = Event { actor: 0, kind: Kind::Fence };
 
     #[test]
     fn a_store_after_the_write_back_stays_in_flight() {
@@ -212,10 +187,7 @@ mod tests {
 
     #[test]
     fn only_the_fence_of_who_wrote_back_counts() {
-        let fence = |actor| Event {
-            actor,
-            kind: Kind::Fence,
-        };
+        let fence = |actor| Event { actor, kind: Kind::Fence };
         let events = [put(0, 3, 1, 2), BACK, fence(1)];
         assert_eq!(values(&events), [(3, vec![1, 2])]);
         let events = [put(1, 3, 1, 2), BACK, fence(0)];
@@ -224,22 +196,10 @@ mod tests {
 
     #[test]
     fn an_old_fence_never_moves_the_durable_point_back() {
-        let back = |actor| Event {
-            actor,
-            kind: Kind::WriteBack { line: 0 },
-        };
-        let fence = |actor| Event {
-            actor,
-            kind: Kind::Fence,
-        };
-        let mut events = vec![
-            put(0, 3, 1, 2),
-            back(0),
-            put(0, 3, 2, 5),
-            back(1),
-            fence(1),
-            fence(0),
-        ];
+        let back = |actor| Event { actor, kind: Kind::WriteBack { line: 0 } };
+        let fence = |actor| Event { actor, kind: Kind::Fence };
+        let mut events =
+            vec![put(0, 3, 1, 2), back(0), put(0, 3, 2, 5), back(1), fence(1), fence(0)];
         assert_eq!(values(&events), []);
         events.push(put(0, 3, 5, 6));
         events.push(fence(0));
@@ -253,9 +213,6 @@ mod tests {
         events.iter().for_each(|event| inflight.apply(event));
         let all = inflight.candidates();
         assert_eq!(all.len(), 1);
-        assert_eq!(
-            (all[0].values.as_slice(), all[0].latest),
-            ([1, 2].as_slice(), 0)
-        );
+        assert_eq!((all[0].values.as_slice(), all[0].latest), ([1, 2].as_slice(), 0));
     }
 }

@@ -65,14 +65,8 @@ const PASSING_SAMPLES: usize = 8;
 /// Plans the crashes of `events`, which begin with `start` in flight.
 pub(crate) fn plan(start: &InFlight, events: &[Event], scope: Scope<'_>) -> Plan {
     let cuts = cuts(start, events, scope);
-    let mut planner = Planner {
-        scope,
-        plan: Plan {
-            cuts: cuts.len(),
-            ..Plan::default()
-        },
-        seen: HashSet::new(),
-    };
+    let mut planner =
+        Planner { scope, plan: Plan { cuts: cuts.len(), ..Plan::default() }, seen: HashSet::new() };
     let mut tracker = start.clone();
     if scope.start_known {
         let image = in_memory(&tracker);
@@ -139,42 +133,23 @@ fn cuts(start: &InFlight, events: &[Event], scope: Scope<'_>) -> Vec<Cut> {
                 all.extend(puts.iter().step_by(thin).map(|&(at, images)| {
                     let small = images <= options.exhaustive;
                     let demand = if small { images } else { 3 + PASSING_SAMPLES };
-                    Cut {
-                        at,
-                        failure,
-                        passing: true,
-                        demand,
-                    }
+                    Cut { at, failure, passing: true, demand }
                 }));
                 demand = corners(&words, options) + options.samples;
             }
-            all.push(Cut {
-                at,
-                failure,
-                passing: false,
-                demand,
-            });
+            all.push(Cut { at, failure, passing: false, demand });
             puts.clear();
             large = false;
         }
         let changes = |event: &Event| !matches!(event.kind, Kind::WriteBack { .. } | Kind::Fence);
         if options.death && (at == 0 || changes(&events[at - 1])) {
-            all.push(Cut {
-                at,
-                failure: Failure::Death,
-                passing: false,
-                demand: 1,
-            });
+            all.push(Cut { at, failure: Failure::Death, passing: false, demand: 1 });
         }
         if let Some(event) = event {
             tracker.apply(event);
             if matches!(event.kind, Kind::Put { .. }) && scope.power && options.power {
                 // The set grows until the next ordering point, so a large one need not be counted.
-                let images = if large {
-                    usize::MAX
-                } else {
-                    images(&tracker.candidates())
-                };
+                let images = if large { usize::MAX } else { images(&tracker.candidates()) };
                 large = images > options.exhaustive;
                 puts.push((at + 1, images));
             }
@@ -187,37 +162,23 @@ fn cuts(start: &InFlight, events: &[Event], scope: Scope<'_>) -> Vec<Cut> {
 /// Images that [`Planner::corners`] tries at most.
 fn corners(words: &[Candidates], options: &Options) -> usize {
     let values: usize = words.iter().map(|word| word.values.len()).sum();
-    let pairs = if words.len() > options.pair_words {
-        0
-    } else {
-        words.len().pow(2) / 2
-    };
+    let pairs = if words.len() > options.pair_words { 0 } else { words.len().pow(2) / 2 };
     2 + 2 * values + pairs
 }
 
 /// How many images the words in flight can make.
 fn images(words: &[Candidates]) -> usize {
-    words.iter().fold(1, |product: usize, word| {
-        product.saturating_mul(word.values.len())
-    })
+    words.iter().fold(1, |product: usize, word| product.saturating_mul(word.values.len()))
 }
 
 /// What a word adds to the hash of an image, nothing if it is as at the start.
 fn differs(word: u64, base: u64, value: u64) -> u64 {
-    if value == base {
-        0
-    } else {
-        mix(mix(word ^ 0x5851_F42D_4C95_7F2D) ^ value)
-    }
+    if value == base { 0 } else { mix(mix(word ^ 0x5851_F42D_4C95_7F2D) ^ value) }
 }
 
 fn in_memory(tracker: &InFlight) -> u64 {
-    let persistent = tracker
-        .in_memory()
-        .map(|(word, base, value)| differs(word, base, value));
-    let volatile = tracker
-        .volatile()
-        .map(|(word, value)| differs(word, !value, value));
+    let persistent = tracker.in_memory().map(|(word, base, value)| differs(word, base, value));
+    let volatile = tracker.volatile().map(|(word, value)| differs(word, !value, value));
     persistent.chain(volatile).fold(0, |all, one| all ^ one)
 }
 
@@ -235,17 +196,9 @@ impl Planner<'_> {
     fn death(&mut self, cut: usize, tracker: &InFlight, marks: u64, share: usize) {
         if share == 0 {
             self.plan.sampled += 1;
-        } else if self
-            .seen
-            .insert(key(in_memory(tracker), Failure::Death, marks))
-        {
+        } else if self.seen.insert(key(in_memory(tracker), Failure::Death, marks)) {
             let choice = Box::default();
-            let state = State {
-                failure: Failure::Death,
-                cut,
-                choice,
-                junk: Junk::Held,
-            };
+            let state = State { failure: Failure::Death, cut, choice, junk: Junk::Held };
             self.plan.states.push(state);
         } else {
             self.plan.duplicates += 1;
@@ -261,9 +214,7 @@ impl Planner<'_> {
         share: usize,
     ) {
         let words = tracker.candidates();
-        let settled = tracker
-            .settled()
-            .map(|(word, base, value)| differs(word, base, value));
+        let settled = tracker.settled().map(|(word, base, value)| differs(word, base, value));
         let mut point = Point {
             at: cut.at,
             image: settled.fold(0, |all, one| all ^ one),
@@ -288,10 +239,7 @@ impl Planner<'_> {
             };
             self.push(&point, point.latest());
             if let Some(word) = word {
-                self.push(
-                    &point,
-                    point.with(point.durable(), word, point.newest(word)),
-                );
+                self.push(&point, point.with(point.durable(), word, point.newest(word)));
                 self.push(&point, point.with(point.latest(), word, 0));
             }
             self.random(&point, &mut rng, PASSING_SAMPLES);
@@ -300,9 +248,7 @@ impl Planner<'_> {
         self.corners(&point);
         let samples = self.scope.options.samples;
         let whole = images <= self.scope.options.exhaustive;
-        point.end = point
-            .end
-            .min(self.plan.states.len() + if whole { share } else { samples });
+        point.end = point.end.min(self.plan.states.len() + if whole { share } else { samples });
         self.random(&point, &mut rng, share);
     }
 
@@ -338,11 +284,7 @@ impl Planner<'_> {
             let new = 1 + 3 * rng.below(3);
             let choice = (point.words.iter())
                 .map(|word| {
-                    if rng.chance(new, 8) {
-                        1 + rng.below(word.values.len() as u64 - 1)
-                    } else {
-                        0
-                    }
+                    if rng.chance(new, 8) { 1 + rng.below(word.values.len() as u64 - 1) } else { 0 }
                 })
                 .map(|value| value as u16)
                 .collect();
@@ -369,12 +311,7 @@ impl Planner<'_> {
         } else {
             Junk::Held
         };
-        self.plan.states.push(State {
-            failure: Failure::Power,
-            cut: point.at,
-            choice,
-            junk,
-        });
+        self.plan.states.push(State { failure: Failure::Power, cut: point.at, choice, junk });
     }
 }
 
@@ -391,9 +328,7 @@ struct Point<'a> {
 
 impl Point<'_> {
     fn latest(&self) -> Box<[u16]> {
-        (0..self.words.len())
-            .map(|word| self.words[word].latest as u16)
-            .collect()
+        (0..self.words.len()).map(|word| self.words[word].latest as u16).collect()
     }
 
     fn durable(&self) -> Box<[u16]> {

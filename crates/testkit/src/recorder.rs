@@ -69,28 +69,20 @@ impl RecordingMemory {
             steps: AtomicU64::new(0),
             step_limit: AtomicU64::new(u64::MAX),
         };
-        RecordingMemory {
-            shared: Arc::new(shared),
-        }
+        RecordingMemory { shared: Arc::new(shared) }
     }
 
     /// The memory as actor `id` uses it.
     #[must_use]
     pub fn actor(&self, id: u32) -> Actor {
-        Actor {
-            shared: Arc::clone(&self.shared),
-            id: Some(id),
-        }
+        Actor { shared: Arc::clone(&self.shared), id: Some(id) }
     }
 
     /// The memory as whoever calls uses it: each event is the calling thread's, see
     /// [`crate::become_actor`].
     #[must_use]
     pub fn this_thread(&self) -> Actor {
-        Actor {
-            shared: Arc::clone(&self.shared),
-            id: None,
-        }
+        Actor { shared: Arc::clone(&self.shared), id: None }
     }
 
     /// The recording up to now.
@@ -224,25 +216,16 @@ impl Actor {
     /// The memory itself.
     #[must_use]
     pub fn memory(&self) -> RecordingMemory {
-        RecordingMemory {
-            shared: Arc::clone(&self.shared),
-        }
+        RecordingMemory { shared: Arc::clone(&self.shared) }
     }
 
     fn record(&self, kind: Kind) {
-        lock(&self.shared.log).push(Event {
-            actor: self.id(),
-            kind,
-        });
+        lock(&self.shared.log).push(Event { actor: self.id(), kind });
     }
 
     fn baton(&self) -> Option<(&Arc<Baton>, usize)> {
         let id = self.id() as usize;
-        self.shared
-            .baton
-            .get()
-            .filter(|baton| baton.knows(id))
-            .map(|baton| (baton, id))
+        self.shared.baton.get().filter(|baton| baton.knows(id)).map(|baton| (baton, id))
     }
 
     /// Before every event: others may go first.
@@ -270,10 +253,7 @@ impl Actor {
             Part::Persistent => Kind::Put { word, old, new },
             Part::Volatile => Kind::Store { word, old, new },
         };
-        log.push(Event {
-            actor: self.id(),
-            kind,
-        });
+        log.push(Event { actor: self.id(), kind });
         drop(log);
         if let Some((baton, _)) = self.baton() {
             baton.stored(at, new as u32);
@@ -357,14 +337,8 @@ impl Memory for Actor {
         _: Ordering,
         _: Ordering,
     ) -> Result<u64, u64> {
-        let found = self.update(Part::Volatile, at.bytes(), |old| {
-            (old == current).then_some(new)
-        });
-        if found == current {
-            Ok(found)
-        } else {
-            Err(found)
-        }
+        let found = self.update(Part::Volatile, at.bytes(), |old| (old == current).then_some(new));
+        if found == current { Ok(found) } else { Err(found) }
     }
 
     fn full_fence(&self) {}
@@ -501,10 +475,7 @@ mod tests {
         assert_eq!(actor.compare_exchange(at, 0, 6, SeqCst, SeqCst), Err(5));
         assert_eq!(memory.recording().events.len(), 1);
         let waited = actor.wait(at, 5, Duration::from_secs(1));
-        assert_eq!(
-            (waited, memory.clock().now()),
-            (Wake::TimedOut, 1_000_000_000)
-        );
+        assert_eq!((waited, memory.clock().now()), (Wake::TimedOut, 1_000_000_000));
         assert_eq!(actor.wait(at, 4, Duration::from_secs(1)), Wake::Woken);
     }
 }

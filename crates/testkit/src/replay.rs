@@ -28,12 +28,7 @@ impl Step {
         for (word, &value) in words.iter().zip(&state.choice) {
             mask.extend((0..bits(word)).map(|bit| value >> bit & 1 == 1));
         }
-        Step {
-            failure: state.failure,
-            cut: state.cut,
-            mask,
-            junk: state.junk,
-        }
+        Step { failure: state.failure, cut: state.cut, mask, junk: state.junk }
     }
 
     /// The state, given what is in flight at its cut.
@@ -53,12 +48,7 @@ impl Step {
             }
         }
         let (failure, cut, junk) = (self.failure, self.cut, self.junk);
-        Ok(State {
-            failure,
-            cut,
-            choice: choice.into_boxed_slice(),
-            junk,
-        })
+        Ok(State { failure, cut, choice: choice.into_boxed_slice(), junk })
     }
 
     fn write(&self, out: &mut String) {
@@ -67,10 +57,7 @@ impl Step {
             return;
         }
         let digit = |four: &[bool]| {
-            let value = four
-                .iter()
-                .rev()
-                .fold(0, |value, &bit| value * 2 + u32::from(bit));
+            let value = four.iter().rev().fold(0, |value, &bit| value * 2 + u32::from(bit));
             char::from_digit(value, 16).unwrap_or('0')
         };
         let digits: String = self.mask.chunks(4).rev().map(digit).collect();
@@ -78,10 +65,7 @@ impl Step {
             "" => "0",
             digits => digits,
         };
-        out.push_str(&format!(
-            "/power:cut={},mask=0x{digits},junk={}",
-            self.cut, self.junk
-        ));
+        out.push_str(&format!("/power:cut={},mask=0x{digits},junk={}", self.cut, self.junk));
     }
 
     fn parse(text: &str) -> Option<Step> {
@@ -91,12 +75,7 @@ impl Step {
             "death" => Failure::Death,
             _ => return None,
         };
-        let mut step = Step {
-            failure,
-            cut: 0,
-            mask: Vec::new(),
-            junk: Junk::Held,
-        };
+        let mut step = Step { failure, cut: 0, mask: Vec::new(), junk: Junk::Held };
         for field in fields.split(',') {
             match field.split_once('=')? {
                 ("cut", value) => step.cut = value.parse().ok()?,
@@ -107,9 +86,7 @@ impl Step {
                     }
                 }
                 ("junk", value) => {
-                    step.junk = Junk::ALL
-                        .into_iter()
-                        .find(|junk| junk.to_string() == value)?;
+                    step.junk = Junk::ALL.into_iter().find(|junk| junk.to_string() == value)?;
                 }
                 _ => return None,
             }
@@ -140,44 +117,23 @@ mod tests {
 
     #[test]
     fn strings_and_states_go_to_and_fro() {
-        let word = |word, count| Candidates {
-            word,
-            base: 0,
-            values: (0..count).collect(),
-            latest: 1,
-        };
+        let word =
+            |word, count| Candidates { word, base: 0, values: (0..count).collect(), latest: 1 };
         let words = [word(1, 2), word(2, 5), word(3, 2), word(9, 3)];
         let choice: Box<[u16]> = Box::new([1, 4, 0, 2]);
-        let state = State {
-            failure: Failure::Power,
-            cut: 17,
-            choice,
-            junk: Junk::Zeros,
-        };
-        let death = State {
-            failure: Failure::Death,
-            cut: 5,
-            choice: Box::default(),
-            junk: Junk::Held,
-        };
+        let state = State { failure: Failure::Power, cut: 17, choice, junk: Junk::Zeros };
+        let death =
+            State { failure: Failure::Death, cut: 5, choice: Box::default(), junk: Junk::Held };
         let steps = [Step::new(&state, &words), Step::new(&death, &[])];
         let text = format(0xAB, &steps);
         // 1, then 4 in three bits, 0, then 2 in two bits: 10 0 100 1.
-        assert_eq!(
-            text,
-            "seed=0xab/power:cut=17,mask=0x49,junk=zeros/death:cut=5"
-        );
+        assert_eq!(text, "seed=0xab/power:cut=17,mask=0x49,junk=zeros/death:cut=5");
         let (seed, read) = parse(&text).unwrap();
         assert_eq!((seed, read.len()), (0xAB, 2));
         assert_eq!(read[0].state(&words), Ok(state));
         assert_eq!(read[1].state(&words), Ok(death));
-        for bad in [
-            "",
-            "seed=0x1",
-            "seed=1/death:cut=1",
-            "seed=0x1/fire:cut=1",
-            "seed=0x1/death:x",
-        ] {
+        for bad in ["", "seed=0x1", "seed=1/death:cut=1", "seed=0x1/fire:cut=1", "seed=0x1/death:x"]
+        {
             assert_eq!(parse(bad), None);
         }
         let too_big = parse("seed=0x1/power:cut=0,mask=0xff").unwrap().1;

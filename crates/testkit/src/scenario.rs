@@ -44,22 +44,13 @@ pub struct Scenario {
 /// The layout of the small region: few of everything, so that operations meet.
 #[must_use]
 pub const fn shape() -> Shape {
-    Shape {
-        max_groups: 3,
-        lanes: 3,
-        slots: 3,
-        locks: 4,
-    }
+    Shape { max_groups: 3, lanes: 3, slots: 3, locks: 4 }
 }
 
 /// The options of a process on the small region.
 #[must_use]
 pub fn options() -> Options<Actor, SimHost> {
-    Options {
-        intents: Some(Box::new(shelf::step)),
-        growth_groups: 1,
-        ..Options::default()
-    }
+    Options { intents: Some(Box::new(shelf::step)), growth_groups: 1, ..Options::default() }
 }
 
 fn path() -> &'static Path {
@@ -71,13 +62,7 @@ fn path() -> &'static Path {
 /// # Errors
 /// Those of attaching.
 pub fn attach(memory: Actor, world: &World, pid: u32) -> Result<SimCore, Error> {
-    Core::attach(
-        memory,
-        world.process(pid),
-        path(),
-        &shelf::kinds(),
-        options(),
-    )
+    Core::attach(memory, world.process(pid), path(), &shelf::kinds(), options())
 }
 
 impl Plan {
@@ -86,16 +71,12 @@ impl Plan {
     pub fn random(seed: u64, actors: u32, operations: u64) -> Plan {
         let mut rng = Rng::stream(seed, 1);
         let script = |rng: &mut Rng, actor: u32, count: u64| {
-            (1..=count)
-                .map(|number| Op::random(rng, actor, number, 3))
-                .collect()
+            (1..=count).map(|number| Op::random(rng, actor, number, 3)).collect()
         };
         let before = rng.below(30);
         Plan {
             seed,
-            scripts: (0..actors)
-                .map(|actor| script(&mut rng, actor, operations))
-                .collect(),
+            scripts: (0..actors).map(|actor| script(&mut rng, actor, operations)).collect(),
             earlier: script(&mut rng, EARLIER, before),
             needs_write_back: true,
         }
@@ -144,11 +125,7 @@ impl Plan {
         let mut recording = None;
         let options = ScheduleOptions {
             actors: self.scripts.len() as u32,
-            search: Search::Random {
-                seed: self.seed,
-                first: 0,
-                runs: 1,
-            },
+            search: Search::Random { seed: self.seed, first: 0, runs: 1 },
             steps: 1_000_000,
             ..ScheduleOptions::default()
         };
@@ -173,21 +150,14 @@ impl Plan {
             return Err(failure.clone());
         }
         let recording = recording.ok_or("nothing was recorded")?;
-        Ok(Scenario {
-            recording,
-            plan: self,
-            before,
-        })
+        Ok(Scenario { recording, plan: self, before })
     }
 
     /// What one actor does: attach as a process of its own, its script, detach.
     fn play(&self, world: &World, actor: u32, memory: &Actor) -> Result<(), String> {
         let text = |error: Error| error.to_string();
         let core = attach(memory.clone(), world, actor).map_err(text)?;
-        let script = self
-            .scripts
-            .get(actor as usize)
-            .map_or(&[][..], Vec::as_slice);
+        let script = self.scripts.get(actor as usize).map_or(&[][..], Vec::as_slice);
         for (number, &op) in (1..).zip(script) {
             memory.mark(Mark::Begun(number));
             shelf::perform(&core, actor, op).map_err(text)?;
@@ -234,9 +204,7 @@ impl Scenario {
                 model.apply(0, op);
             }
             if model != *contents {
-                return Err(format!(
-                    "after {done} operations: {contents:?}, not {model:?}"
-                ));
+                return Err(format!("after {done} operations: {contents:?}, not {model:?}"));
             }
         }
         Ok(())

@@ -71,11 +71,7 @@ impl Default for ScheduleOptions {
     fn default() -> Self {
         ScheduleOptions {
             actors: 2,
-            search: Search::Random {
-                seed: 1,
-                first: 0,
-                runs: 1000,
-            },
+            search: Search::Random { seed: 1, first: 0, runs: 1000 },
             steps: 100_000,
             spins: 64,
             persistent_loads: false,
@@ -121,12 +117,7 @@ impl fmt::Display for Schedules {
             self.outcomes.len(),
             self.elapsed.as_secs_f64(),
         )?;
-        write!(
-            f,
-            "{} passed, {} failed",
-            self.runs - self.failed,
-            self.failed
-        )
+        write!(f, "{} passed, {} failed", self.runs - self.failed, self.failed)
     }
 }
 
@@ -137,19 +128,11 @@ pub fn parse(name: &str) -> Option<Search> {
     let name = name.split(": ").next()?;
     if let Some(path) = name.strip_prefix("schedule:path=") {
         let digit = |c: char| c.to_digit(36).map(|digit| digit as u8);
-        return path
-            .chars()
-            .map(digit)
-            .collect::<Option<_>>()
-            .map(Search::Path);
+        return path.chars().map(digit).collect::<Option<_>>().map(Search::Path);
     }
     let (seed, first) = name.strip_prefix("schedule:seed=0x")?.split_once(",run=")?;
     let seed = u64::from_str_radix(seed, 16).ok()?;
-    Some(Search::Random {
-        seed,
-        first: first.parse().ok()?,
-        runs: 1,
-    })
+    Some(Search::Random { seed, first: first.parse().ok()?, runs: 1 })
 }
 
 struct Job<S> {
@@ -202,11 +185,7 @@ where
             for thread in &threads {
                 let (baton, state) = (Arc::clone(&baton), Arc::clone(&state));
                 // A thread ends only after this loop.
-                let _ = thread.send(Job {
-                    baton,
-                    memory: memory.clone(),
-                    state,
-                });
+                let _ = thread.send(Job { baton, memory: memory.clone(), state });
             }
             let said: Result<(), String> = results.iter().take(actors).fold(Ok(()), Result::and);
             let outcome = baton.outcome();
@@ -242,12 +221,7 @@ fn act<S>(
     body: &impl Fn(&S, u32, &Actor) -> Result<(), String>,
 ) {
     become_actor(actor);
-    for Job {
-        baton,
-        memory,
-        state,
-    } in jobs
-    {
+    for Job { baton, memory, state } in jobs {
         let handle = memory.actor(actor);
         let done = catch_unwind(AssertUnwindSafe(|| {
             baton.enter(actor as usize);
@@ -307,12 +281,7 @@ impl<'a> Progress<'a> {
             Search::Path(path) => path.clone(),
             Search::Random { .. } | Search::Exhaustive { .. } => Vec::new(),
         };
-        Progress {
-            search,
-            runs: 0,
-            path: Some(path),
-            complete: false,
-        }
+        Progress { search, runs: 0, path: Some(path), complete: false }
     }
 
     /// The next run, with its name if it has one before it has run.

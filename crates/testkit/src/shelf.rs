@@ -111,22 +111,11 @@ impl Op {
         let list = rng.below(u64::from(LISTS)) as u32;
         match rng.below(16) {
             0..=6 => {
-                let pages = if rng.below(3) == 0 {
-                    1 + rng.below(pages)
-                } else {
-                    0
-                };
-                Op::Push {
-                    list,
-                    id: u64::from(actor + 1) << 32 | number,
-                    pages,
-                }
+                let pages = if rng.below(3) == 0 { 1 + rng.below(pages) } else { 0 };
+                Op::Push { list, id: u64::from(actor + 1) << 32 | number, pages }
             }
             7..=9 => Op::Pop { list },
-            10..=12 => Op::Move {
-                from: list,
-                to: (list + 1 + rng.below(2) as u32) % LISTS,
-            },
+            10..=12 => Op::Move { from: list, to: (list + 1 + rng.below(2) as u32) % LISTS },
             13 | 14 => Op::Touch { list },
             _ => Op::Clear { list },
         }
@@ -203,10 +192,7 @@ impl Contents {
     /// Whether what the actors and clears have counted adds up to what is there.
     #[must_use]
     pub fn adds_up(&self) -> bool {
-        let pushed = self
-            .balance
-            .iter()
-            .fold(0, |sum: u64, balance| sum.wrapping_add(*balance));
+        let pushed = self.balance.iter().fold(0, |sum: u64, balance| sum.wrapping_add(*balance));
         pushed == self.nodes().wrapping_add(self.cleared)
     }
 }
@@ -239,12 +225,7 @@ fn pattern(id: u64, index: u64) -> u64 {
 }
 
 fn wrong(what: &'static str, at: Offset, found: u64) -> Error {
-    Error::Corrupt {
-        what,
-        offset: at,
-        expected: "what the shelf's rules say",
-        found,
-    }
+    Error::Corrupt { what, offset: at, expected: "what the shelf's rules say", found }
 }
 
 fn word_of<M: Memory, H: Host>(core: &Core<M, H>, node: Ptr<Node>, index: u64) -> Result<Offset> {
@@ -286,11 +267,7 @@ fn stage<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, actor: u32, op: Op) -> Resul
         }
         Op::Pop { list } => {
             tx.lock(list, Mode::Exclusive)?;
-            if pop(tx, list)? {
-                count(tx, actor, -1)
-            } else {
-                Ok(())
-            }
+            if pop(tx, list)? { count(tx, actor, -1) } else { Ok(()) }
         }
         Op::Move { from, to } => {
             tx.lock(from.min(to), Mode::Exclusive)?;
@@ -313,10 +290,7 @@ fn stage<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, actor: u32, op: Op) -> Resul
         Op::Clear { list } => {
             let mut arguments = [0; 7];
             arguments[0] = u64::from(list);
-            tx.set_intent(Intent {
-                code: CLEAR,
-                arguments,
-            })
+            tx.set_intent(Intent { code: CLEAR, arguments })
         }
     }
 }
@@ -331,9 +305,7 @@ fn push<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, list: u32, id: u64, pages: u6
     let mut run = Offset::NONE;
     if pages > 0 {
         let mut fresh = tx.alloc_run(PAPER, pages, None)?;
-        let head: Vec<u8> = (0..8)
-            .flat_map(|word| pattern(id, word).to_le_bytes())
-            .collect();
+        let head: Vec<u8> = (0..8).flat_map(|word| pattern(id, word).to_le_bytes()).collect();
         tx.append(&mut fresh, &head)?;
         run = tx.finish_run(fresh);
     }
@@ -415,10 +387,7 @@ fn pop<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, list: u32) -> Result<bool> {
 /// Those of the region; [`Error::UnknownIntent`] for an intent that is not the shelf's.
 pub fn step<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, intent: Intent) -> Result<()> {
     if intent.code != CLEAR || intent.arguments[0] >= u64::from(LISTS) {
-        return Err(Error::UnknownIntent {
-            lane: 0,
-            code: intent.code,
-        });
+        return Err(Error::UnknownIntent { lane: 0, code: intent.code });
     }
     let list = intent.arguments[0] as u32;
     tx.lock(list, Mode::Exclusive)?;
@@ -467,11 +436,7 @@ pub fn examine<M: Memory, H: Host>(core: &Core<M, H>) -> Result<(Contents, Vec<F
         contents.balance[actor as usize] = load(balance_of(actor));
     }
     if !contents.adds_up() {
-        return Err(wrong(
-            "balance of pushes and pops",
-            balance_of(0),
-            contents.nodes(),
-        ));
+        return Err(wrong("balance of pushes and pops", balance_of(0), contents.nodes()));
     }
     let findings = core.check(&reachable)?;
     Ok((contents, findings))

@@ -67,20 +67,13 @@ impl World {
             refused_call: None,
             boot_id: *b"simulated boot 1",
         };
-        World {
-            state: Arc::new(Mutex::new(state)),
-            clock,
-        }
+        World { state: Arc::new(Mutex::new(state)), clock }
     }
 
     /// Process `pid` as the host that it sees.
     #[must_use]
     pub fn process(&self, pid: u32) -> SimHost {
-        SimHost {
-            world: self.clone(),
-            pid,
-            forked: false,
-        }
+        SimHost { world: self.clone(), pid, forked: false }
     }
 
     /// Kills process `pid`: its claims are free at once.
@@ -148,11 +141,7 @@ impl World {
         state.claimed += 1;
         let number = state.claimed;
         state.claims.insert(what, (pid, number));
-        Some(SimClaim {
-            state: Arc::clone(&self.state),
-            what,
-            number,
-        })
+        Some(SimClaim { state: Arc::clone(&self.state), what, number })
     }
 }
 
@@ -167,11 +156,7 @@ pub struct SimClaim {
 impl Drop for SimClaim {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
-        if state
-            .claims
-            .get(&self.what)
-            .is_some_and(|&(_, number)| number == self.number)
-        {
+        if state.claims.get(&self.what).is_some_and(|&(_, number)| number == self.number) {
             state.claims.remove(&self.what);
         }
     }
@@ -208,17 +193,12 @@ impl Host for SimHost {
     }
 
     fn is_claimed(&self, slot: u32) -> Result<bool> {
-        Ok(lock(&self.world.state)
-            .claims
-            .contains_key(&Lock::Slot(slot)))
+        Ok(lock(&self.world.state).claims.contains_key(&Lock::Slot(slot)))
     }
 
     fn is_anyone_attached(&self) -> Result<bool> {
         let state = lock(&self.world.state);
-        Ok(state
-            .claims
-            .keys()
-            .any(|what| matches!(what, Lock::Slot(_))))
+        Ok(state.claims.keys().any(|what| matches!(what, Lock::Slot(_))))
     }
 
     fn claim_attach(&self) -> Result<Option<SimClaim>> {
@@ -226,11 +206,7 @@ impl Host for SimHost {
     }
 
     fn identity(&self) -> Identity {
-        Identity {
-            process: self.pid,
-            thread: current_actor() + 1,
-            namespace: NAMESPACE,
-        }
+        Identity { process: self.pid, thread: current_actor() + 1, namespace: NAMESPACE }
     }
 
     fn is_thread_alive(&self, thread: u32) -> bool {
@@ -251,20 +227,14 @@ impl Host for SimHost {
         if namespace != NAMESPACE || state.killed.contains(&process) {
             return None;
         }
-        Some(if state.stopped.contains(&process) {
-            'T'
-        } else {
-            'R'
-        })
+        Some(if state.stopped.contains(&process) { 'T' } else { 'R' })
     }
 
     fn back(&self, ranges: &[Range<u64>], len: u64) -> Result<()> {
         let mut state = lock(&self.world.state);
         state.calls += 1;
         let mut backed = state.backed.clone();
-        ranges
-            .iter()
-            .for_each(|range| add(&mut backed, range.clone()));
+        ranges.iter().for_each(|range| add(&mut backed, range.clone()));
         if state.refused_call == Some(state.calls) || total(&backed) > state.limit {
             return Err(Error::System {
                 path: PathBuf::from("simulated"),
@@ -327,10 +297,7 @@ mod tests {
         assert!(two.claim(6).unwrap().is_none());
         let taken = one.claim(5).unwrap();
         drop((claim, attach));
-        assert!(
-            one.is_claimed(5).unwrap(),
-            "the dead man's claim is not ours"
-        );
+        assert!(one.is_claimed(5).unwrap(), "the dead man's claim is not ours");
         drop(taken);
         assert!(!one.is_claimed(5).unwrap());
     }

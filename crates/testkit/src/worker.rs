@@ -28,19 +28,14 @@ impl<C: Fn(&RecordingMemory, &CrashPoint<'_>) -> Result<u64, String>> Check for 
 
 /// The images that the memories of all workers are based on, by [`Junk`].
 pub(crate) fn bases(recording: &Recording, seed: u64) -> [Arc<Image>; 3] {
-    let (zeros, random) = (
-        Image::over(Arc::clone(&recording.base)),
-        Image::over(Arc::clone(&recording.base)),
-    );
+    let (zeros, random) =
+        (Image::over(Arc::clone(&recording.base)), Image::over(Arc::clone(&recording.base)));
     // Tags of earlier attach generations only: one of the recording can't have been left before
     // the recording used it. What it left itself is [`Junk::Held`].
-    let tags = recording
-        .events
-        .iter()
-        .filter_map(|event| match event.kind {
-            Kind::Store { new, .. } => Some(new >> 32),
-            _ => None,
-        });
+    let tags = recording.events.iter().filter_map(|event| match event.kind {
+        Kind::Store { new, .. } => Some(new >> 32),
+        _ => None,
+    });
     let first = tags.filter(|tag| *tag != 0).min().unwrap_or(0);
     let mut rng = Rng::stream(seed, 0x6A75_6E6B);
     for word in recording.volatile.start / 8..recording.volatile.end / 8 {
@@ -54,11 +49,7 @@ pub(crate) fn bases(recording: &Recording, seed: u64) -> [Arc<Image>; 3] {
         }
         random.set(word, value);
     }
-    [
-        Arc::clone(&recording.base),
-        Arc::new(zeros),
-        Arc::new(random),
-    ]
+    [Arc::clone(&recording.base), Arc::new(zeros), Arc::new(random)]
 }
 
 /// A place in a log: what is in flight there.
@@ -72,18 +63,12 @@ struct Place {
 impl Place {
     fn at_start(tracker: InFlight) -> Self {
         let words = tracker.candidates();
-        Place {
-            at: 0,
-            tracker,
-            words,
-        }
+        Place { at: 0, tracker, words }
     }
 
     fn advance(&mut self, events: &[Event], to: usize) {
         if self.at < to {
-            events[self.at..to]
-                .iter()
-                .for_each(|event| self.tracker.apply(event));
+            events[self.at..to].iter().for_each(|event| self.tracker.apply(event));
             self.at = to;
             self.words = self.tracker.candidates();
         }
@@ -162,11 +147,7 @@ impl<'a, C: Check> Worker<'a, C> {
     pub(crate) fn visit(&mut self, number: usize, state: &State) {
         self.advance(state.cut);
         let place = std::mem::take(&mut self.place);
-        let trail = Trail {
-            outer: None,
-            state,
-            words: &place.words,
-        };
+        let trail = Trail { outer: None, state, words: &place.words };
         self.found.states += 1;
         self.explore(number, &Ground::default(), &place, &trail, 0);
         self.place = place;
@@ -178,11 +159,7 @@ impl<'a, C: Check> Worker<'a, C> {
         let mut events = Vec::new();
         let mut place = Place::default();
         for (depth, step) in steps.iter().enumerate() {
-            let log = if depth == 0 {
-                &self.recording.events
-            } else {
-                &events
-            };
+            let log = if depth == 0 { &self.recording.events } else { &events };
             if step.cut > log.len() {
                 return Err(format!("no event {} at depth {depth}", step.cut));
             }
@@ -265,20 +242,14 @@ impl<'a, C: Check> Worker<'a, C> {
         self.found.duplicates += plan.duplicates;
         for state in &plan.states {
             place.advance(&events, state.cut);
-            let trail = Trail {
-                outer: Some(trail),
-                state,
-                words: &place.words,
-            };
+            let trail = Trail { outer: Some(trail), state, words: &place.words };
             self.found.inner_states += 1;
             self.explore(number, &ground, &place, &trail, depth + 1);
         }
     }
 
     fn place_of(&self, trail: &Trail<'_>) -> usize {
-        trail
-            .outer
-            .map_or(trail.state.cut, |outer| self.place_of(outer))
+        trail.outer.map_or(trail.state.cut, |outer| self.place_of(outer))
     }
 
     /// Builds the image of `state`, has it checked, and takes all back. Returns what the check said
@@ -303,20 +274,12 @@ impl<'a, C: Check> Worker<'a, C> {
             memory.patch(&place.tracker.volatile().collect::<Vec<_>>(), &mut undo);
         }
         let (failure, marks) = (state.failure, self.marks.as_slice());
-        let point = CrashPoint {
-            failure,
-            event: outer_cut,
-            depth,
-            marks,
-        };
+        let point = CrashPoint { failure, event: outer_cut, depth, marks };
         memory.begin_check(self.options.steps);
         let checked = catch_unwind(AssertUnwindSafe(|| (self.check)(memory, &point)));
         let mut result = checked.unwrap_or_else(|payload| {
             Err(if payload.is::<TooManySteps>() {
-                format!(
-                    "still running after {} loads and stores",
-                    self.options.steps
-                )
+                format!("still running after {} loads and stores", self.options.steps)
             } else {
                 panic_message(payload.as_ref())
             })
@@ -329,10 +292,7 @@ impl<'a, C: Check> Worker<'a, C> {
         memory.unpatch(&mut undo);
         let recovered = |event: &Event| event.kind == Kind::Mark(Mark::Recovered);
         events.truncate(events.iter().position(recovered).unwrap_or(events.len()));
-        if !events
-            .iter()
-            .any(|e| matches!(e.kind, Kind::Put { .. } | Kind::Store { .. }))
-        {
+        if !events.iter().any(|e| matches!(e.kind, Kind::Put { .. } | Kind::Store { .. })) {
             events.clear();
         }
         (result, events)
@@ -342,18 +302,11 @@ impl<'a, C: Check> Worker<'a, C> {
 /// The persistent words of `state`.
 fn persistent(place: &Place, state: &State) -> Vec<Patch> {
     if state.failure == Failure::Death {
-        return place
-            .tracker
-            .in_memory()
-            .map(|(word, _, value)| (word, value))
-            .collect();
+        return place.tracker.in_memory().map(|(word, _, value)| (word, value)).collect();
     }
     let chosen = place.words.iter().zip(&state.choice);
     let chosen = chosen.map(|(word, &value)| (word.word, word.values[usize::from(value)]));
-    let settled = place
-        .tracker
-        .settled()
-        .map(|(word, _, value)| (word, value));
+    let settled = place.tracker.settled().map(|(word, _, value)| (word, value));
     settled.chain(chosen).collect()
 }
 
@@ -380,12 +333,7 @@ fn next(ground: &Ground, place: &Place, state: &State) -> (Ground, Place) {
 
 /// What a panic said.
 pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned());
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-    format!(
-        "panicked: {}",
-        text.as_deref().unwrap_or("with something that is no text")
-    )
+    format!("panicked: {}", text.as_deref().unwrap_or("with something that is no text"))
 }

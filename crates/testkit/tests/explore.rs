@@ -103,11 +103,7 @@ fn each_forgotten_ordering_point_is_found() {
         let recording = record(3, fault);
         let options = Options::default();
         let found = explore(&recording, &options, |m, at| check(m, at, fault));
-        assert_eq!(
-            found.failed == 0,
-            fault == Fault::None,
-            "{fault:?}\n{found}"
-        );
+        assert_eq!(found.failed == 0, fault == Fault::None, "{fault:?}\n{found}");
         assert_eq!(found.sampled_points, 0);
         for failure in &found.failures {
             let again = replay(&recording, &options, failure, |m, at| check(m, at, fault));
@@ -124,21 +120,14 @@ fn each_forgotten_ordering_point_is_found() {
 #[test]
 fn faults_of_recovery_need_a_crash_in_it() {
     for fault in [Fault::RecoveryFence, Fault::CommitOfTheDead] {
-        let options = Options {
-            depth: 0,
-            ..Options::default()
-        };
+        let options = Options { depth: 0, ..Options::default() };
         let recording = record(2, fault);
         let found = explore(&recording, &options, |m, at| check(m, at, fault));
         assert_eq!(found.failed, 0, "{found}");
     }
     // Neither is enough alone: a death leaves words in flight that only a power failure loses.
     for (power, death) in [(true, false), (false, true)] {
-        let options = Options {
-            power,
-            death,
-            ..Options::default()
-        };
+        let options = Options { power, death, ..Options::default() };
         let fault = Fault::CommitOfTheDead;
         let found = explore(&record(2, fault), &options, |m, at| check(m, at, fault));
         assert_eq!(found.failed, 0, "{found}");
@@ -149,24 +138,13 @@ fn faults_of_recovery_need_a_crash_in_it() {
 fn the_result_is_the_same_however_many_threads_work() {
     let recording = record(20, Fault::ApplyFence);
     let run = |threads, seed| {
-        let options = Options {
-            threads,
-            seed,
-            described: 100,
-            ..Options::default()
-        };
+        let options = Options { threads, seed, described: 100, ..Options::default() };
         explore(&recording, &options, |m, at| check(m, at, Fault::None))
     };
     let (one, three) = (run(1, 5), run(3, 5));
     assert_eq!(one.failures, three.failures);
     let counts = |s: &conquest_testkit::Summary| {
-        (
-            s.states,
-            s.inner_states,
-            s.failed,
-            s.duplicates,
-            s.outcomes.clone(),
-        )
+        (s.states, s.inner_states, s.failed, s.duplicates, s.outcomes.clone())
     };
     assert_eq!(counts(&one), counts(&three));
 }
@@ -177,10 +155,7 @@ fn memory() -> RecordingMemory {
 
 /// States and duplicates of a log, and the images seen, as the digest of the whole image.
 fn count(memory: &RecordingMemory, options: &Options) -> (usize, usize, usize) {
-    let options = Options {
-        depth: 0,
-        ..options.clone()
-    };
+    let options = Options { depth: 0, ..options.clone() };
     let found = explore(&memory.recording(), &options, |m, _| Ok(m.image().digest()));
     assert_eq!(found.failed, 0, "{found}");
     (found.states, found.duplicates, found.outcomes.len())
@@ -188,14 +163,8 @@ fn count(memory: &RecordingMemory, options: &Options) -> (usize, usize, usize) {
 
 #[test]
 fn states_are_counted_as_by_hand() {
-    let power = Options {
-        death: false,
-        ..Options::default()
-    };
-    let death = Options {
-        power: false,
-        ..Options::default()
-    };
+    let power = Options { death: false, ..Options::default() };
+    let death = Options { power: false, ..Options::default() };
     let put = |actor: &conquest_testkit::Actor, word: u64, value| {
         actor.put(Offset::new(word * 8), value, SeqCst);
     };
@@ -237,21 +206,12 @@ fn many_words_are_sampled_within_the_budget() {
         memory.actor(0).put(Offset::new(word * 8), 1, SeqCst);
     }
     let seen = Mutex::new(BTreeSet::new());
-    let options = Options {
-        death: false,
-        depth: 0,
-        pair_words: 40,
-        ..Options::default()
-    };
+    let options = Options { death: false, depth: 0, pair_words: 40, ..Options::default() };
     let found = explore(&memory.recording(), &options, |m, _| {
         let words = (0..40).filter(|&word| m.image().get(word) == 1);
         let mask = words.fold(0_u64, |mask, word| mask | 1 << word);
         let new = seen.lock().unwrap().insert(mask);
-        if new {
-            Ok(mask)
-        } else {
-            Err(format!("{mask:#x} twice"))
-        }
+        if new { Ok(mask) } else { Err(format!("{mask:#x} twice")) }
     });
     assert_eq!(found.failed, 0, "{found}");
     assert!(found.sampled_points > 0);
@@ -262,14 +222,8 @@ fn many_words_are_sampled_within_the_budget() {
         assert!((0..one).all(|two| seen.contains(&(1 << one | 1 << two))));
     }
     assert!(seen.contains(&0) && seen.contains(&all));
-    assert!(
-        (0..1 << 12).all(|low| seen.contains(&low)),
-        "small sets on the way"
-    );
-    let small = Options {
-        states: 100,
-        ..options
-    };
+    assert!((0..1 << 12).all(|low| seen.contains(&low)), "small sets on the way");
+    let small = Options { states: 100, ..options };
     let found = explore(&memory.recording(), &small, |_, _| Ok(0));
     assert!((80..=100).contains(&found.states), "{found}");
 }
@@ -278,24 +232,15 @@ fn many_words_are_sampled_within_the_budget() {
 fn garbage_hangs_and_panics_are_failures() {
     let recording = record(1, Fault::None);
     let held = Mutex::new(BTreeSet::new());
-    let options = Options {
-        steps: 1000,
-        depth: 0,
-        ..Options::default()
-    };
+    let options = Options { steps: 1000, depth: 0, ..Options::default() };
     let found = explore(&recording, &options, |m, _| {
         let load = |at| m.actor(0).load(Offset::new(at), SeqCst);
-        held.lock()
-            .unwrap()
-            .extend([load(VOLATILE), load(VOLATILE + 800)]);
+        held.lock().unwrap().extend([load(VOLATILE), load(VOLATILE + 800)]);
         Ok(0)
     });
     assert_eq!(found.failed, 0, "{found}");
     let seen = held.into_inner().unwrap();
-    assert!(
-        seen.contains(&0) && seen.contains(&(5 << 32 | 1)) && seen.len() > 3,
-        "{seen:x?}"
-    );
+    assert!(seen.contains(&0) && seen.contains(&(5 << 32 | 1)) && seen.len() > 3, "{seen:x?}");
 
     type Check = fn(&RecordingMemory, &CrashPoint<'_>) -> Result<u64, String>;
     let bad: [(Check, &str); 3] = [
@@ -305,23 +250,14 @@ fn garbage_hangs_and_panics_are_failures() {
             },
             "still running",
         ),
-        (
-            |m, _| Ok(m.actor(0).load(Offset::new(1 << 40), SeqCst)),
-            "out of bounds",
-        ),
-        (
-            |_, _| std::panic::resume_unwind(Box::new("boom")),
-            "panicked: boom",
-        ),
+        (|m, _| Ok(m.actor(0).load(Offset::new(1 << 40), SeqCst)), "out of bounds"),
+        (|_, _| std::panic::resume_unwind(Box::new("boom")), "panicked: boom"),
     ];
     for (check, expected) in bad {
         let found = explore(&recording, &options, check);
         assert_eq!(found.failed, found.states);
         assert!(found.failures[0].contains(expected), "{found}");
         let text = found.to_string();
-        assert_eq!(
-            text.lines().last(),
-            Some(&*format!("0 passed, {} failed", found.failed))
-        );
+        assert_eq!(text.lines().last(), Some(&*format!("0 passed, {} failed", found.failed)));
     }
 }

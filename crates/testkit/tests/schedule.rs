@@ -25,10 +25,7 @@ fn racy(actor: &Actor) {
 fn exact(actor: &Actor) {
     loop {
         let count = actor.load(COUNTER, SeqCst);
-        if actor
-            .compare_exchange(COUNTER, count, count + 1, SeqCst, SeqCst)
-            .is_ok()
-        {
+        if actor.compare_exchange(COUNTER, count, count + 1, SeqCst, SeqCst).is_ok() {
             return;
         }
     }
@@ -55,24 +52,14 @@ fn counted(options: &ScheduleOptions, add: fn(&Actor)) -> Schedules {
 
 fn random(runs: u64) -> ScheduleOptions {
     ScheduleOptions {
-        search: Search::Random {
-            seed: 3,
-            first: 0,
-            runs,
-        },
+        search: Search::Random { seed: 3, first: 0, runs },
         ..ScheduleOptions::default()
     }
 }
 
 fn exhaustive(preemptions: u32) -> ScheduleOptions {
-    let search = Search::Exhaustive {
-        preemptions,
-        runs: 100_000,
-    };
-    ScheduleOptions {
-        search,
-        ..ScheduleOptions::default()
-    }
+    let search = Search::Exhaustive { preemptions, runs: 100_000 };
+    ScheduleOptions { search, ..ScheduleOptions::default() }
 }
 
 #[test]
@@ -82,24 +69,14 @@ fn a_lost_update_is_found_and_replayed() {
         assert!(found.failed > 0 && found.failed < found.runs, "{found}");
         for failure in &found.failures {
             let search = parse(failure).unwrap();
-            let again = counted(
-                &ScheduleOptions {
-                    search,
-                    ..options.clone()
-                },
-                racy,
-            );
+            let again = counted(&ScheduleOptions { search, ..options.clone() }, racy);
             assert_eq!(again.failed, 1, "{failure}");
             assert!(again.failures[0].ends_with("counted 1"), "{again}");
         }
         let found = counted(&options, exact);
         assert_eq!(found.failed, 0, "{found}");
     }
-    assert_eq!(
-        counted(&exhaustive(0), racy).failed,
-        0,
-        "needs a preemption"
-    );
+    assert_eq!(counted(&exhaustive(0), racy).failed, 0, "needs a preemption");
 }
 
 #[test]
@@ -109,10 +86,7 @@ fn all_interleavings_are_run_once_each() {
     let found = counted(&exhaustive(9), racy);
     assert!(found.complete);
     assert_eq!(found.runs, 20, "{found}");
-    let three = ScheduleOptions {
-        actors: 3,
-        ..exhaustive(9)
-    };
+    let three = ScheduleOptions { actors: 3, ..exhaustive(9) };
     assert_eq!(counted(&three, racy).runs, 1680, "9! / (3! 3! 3!)");
 }
 
@@ -139,25 +113,14 @@ fn a_deadlock_is_found() {
             release(actor, LOCKS[1]);
             Ok(())
         };
-        run(
-            options,
-            || (memory(), ()),
-            body,
-            |(), m| Ok(m.actor(9).load(COUNTER, SeqCst)),
-        )
+        run(options, || (memory(), ()), body, |(), m| Ok(m.actor(9).load(COUNTER, SeqCst)))
     };
     for options in [random(200), exhaustive(2)] {
         let found = two_locks(&options, true);
         assert!(found.failed > 0, "{found}");
         assert!(found.failures[0].contains("deadlock"), "{found}");
         let search = parse(&found.failures[0]).unwrap();
-        let again = two_locks(
-            &ScheduleOptions {
-                search,
-                ..options.clone()
-            },
-            true,
-        );
+        let again = two_locks(&ScheduleOptions { search, ..options.clone() }, true);
         assert_eq!((again.runs, again.failed), (1, 1));
         let found = two_locks(&options, false);
         assert_eq!((found.failed, found.outcomes.len()), (0, 1), "{found}");
@@ -180,27 +143,15 @@ fn a_forgotten_wake_is_a_time_out_or_a_deadlock() {
             }
             Ok(())
         };
-        run(
-            options,
-            || (memory(), ()),
-            body,
-            |(), m| Ok(m.clock().now()),
-        )
+        run(options, || (memory(), ()), body, |(), m| Ok(m.clock().now()))
     };
     let second = Duration::from_secs(1);
     let found = wait_for_it(&exhaustive(3), second, false);
     assert!(found.failed == 0 && found.timeouts > 0, "{found}");
-    assert!(
-        found.outcomes.contains(&1_000_000_000),
-        "{:?}",
-        found.outcomes
-    );
+    assert!(found.outcomes.contains(&1_000_000_000), "{:?}", found.outcomes);
     assert!(wait_for_it(&exhaustive(3), Duration::MAX, false).failed > 0);
     for (wake, wake_on_change) in [(true, false), (false, true)] {
-        let options = ScheduleOptions {
-            wake_on_change,
-            ..exhaustive(3)
-        };
+        let options = ScheduleOptions { wake_on_change, ..exhaustive(3) };
         let found = wait_for_it(&options, Duration::MAX, wake);
         assert_eq!((found.failed, found.timeouts), (0, 0), "{found}");
     }
@@ -209,10 +160,7 @@ fn a_forgotten_wake_is_a_time_out_or_a_deadlock() {
 #[test]
 fn spinning_lets_others_go_on_and_endless_runs_end() {
     let spin = |last: u64| {
-        let options = ScheduleOptions {
-            steps: 5000,
-            ..exhaustive(2)
-        };
+        let options = ScheduleOptions { steps: 5000, ..exhaustive(2) };
         let body = move |(): &(), id: u32, actor: &Actor| {
             if id == 0 {
                 while actor.load(COUNTER, SeqCst) != last {}
@@ -248,22 +196,13 @@ fn an_actor_dies_at_each_of_its_stores_and_the_other_goes_on() {
                 return Err(String::from("should have died"));
             }
             while host.is_claimed(0).map_err(|e| e.to_string())? {
-                assert_eq!(
-                    actor.wait(COUNTER, 0, Duration::from_millis(1)),
-                    Wake::TimedOut
-                );
+                assert_eq!(actor.wait(COUNTER, 0, Duration::from_millis(1)), Wake::TimedOut);
             }
-            (slot.is_some())
-                .then_some(())
-                .ok_or_else(|| String::from("no slot"))
+            (slot.is_some()).then_some(()).ok_or_else(|| String::from("no slot"))
         };
         let found = run(&random(50), setup, body, |_, memory| {
             let puts = (0..3).filter(|&word| memory.image().get(word) == 1).count() as u64;
-            if puts == nth - 1 {
-                Ok(puts)
-            } else {
-                Err(format!("{puts} stores"))
-            }
+            if puts == nth - 1 { Ok(puts) } else { Err(format!("{puts} stores")) }
         });
         assert_eq!(found.failed, 0, "{found}");
     }
@@ -273,11 +212,7 @@ fn an_actor_dies_at_each_of_its_stores_and_the_other_goes_on() {
 fn a_panic_or_an_error_fails_the_run_alone() {
     let body = |(): &(), id: u32, actor: &Actor| {
         racy(actor);
-        if id == 1 {
-            Err(String::from("no"))
-        } else {
-            Ok(())
-        }
+        if id == 1 { Err(String::from("no")) } else { Ok(()) }
     };
     let found = run(&random(20), || (memory(), ()), body, |(), _| Ok(0));
     assert_eq!(found.failed, 20);

@@ -11,12 +11,7 @@ use conquest_testkit::{Actor, Image, Mark, Options, RecordingMemory, explore};
 
 /// The layout of an ordinary region of four groups.
 fn geometry() -> Option<Geometry> {
-    let shape = Shape {
-        max_groups: 4,
-        lanes: 8,
-        slots: 8,
-        locks: 256,
-    };
+    let shape = Shape { max_groups: 4, lanes: 8, slots: 8, locks: 256 };
     Geometry::new(shape)
 }
 
@@ -41,13 +36,8 @@ fn speed() {
     }
     let states = if cfg!(debug_assertions) { 2000 } else { 80_000 };
     for depth in [0, 1] {
-        let options = Options {
-            depth,
-            death: false,
-            states,
-            inner_states: states,
-            ..Options::default()
-        };
+        let options =
+            Options { depth, death: false, states, inner_states: states, ..Options::default() };
         let found = explore(&memory.recording(), &options, |memory, _| {
             let actor = memory.actor(0);
             let mut sum = 0_u64;
@@ -66,10 +56,7 @@ fn speed() {
         assert_eq!(found.failed, 0);
         let all = found.states + found.inner_states;
         let rate = all as f64 / found.elapsed.as_secs_f64();
-        println!(
-            "{found}\ndepth {depth}: {rate:.0} states/s on {} threads",
-            options.threads
-        );
+        println!("{found}\ndepth {depth}: {rate:.0} states/s on {} threads", options.threads);
     }
 }
 
@@ -77,11 +64,7 @@ fn speed() {
 fn schedule_speed() {
     let geometry = geometry().unwrap();
     let options = ScheduleOptions {
-        search: Search::Random {
-            seed: 1,
-            first: 0,
-            runs: 2000,
-        },
+        search: Search::Random { seed: 1, first: 0, runs: 2000 },
         ..ScheduleOptions::default()
     };
     let body = |(): &(), id: u32, actor: &Actor| {
@@ -90,12 +73,7 @@ fn schedule_speed() {
         }
         Ok(())
     };
-    let found = run(
-        &options,
-        || (memory(&geometry), ()),
-        body,
-        |(), m| Ok(m.image().get(3)),
-    );
+    let found = run(&options, || (memory(&geometry), ()), body, |(), m| Ok(m.image().get(3)));
     assert_eq!(found.failed, 0);
     let rate = found.runs as f64 / found.elapsed.as_secs_f64();
     println!("{found}\n{rate:.0} schedules/s");

@@ -130,9 +130,7 @@ impl Copy {
         for of in crates {
             let tests = self.sources.join("crates").join(of).join("tests");
             for path in tree::paths(&tests).unwrap_or_default() {
-                let name = path
-                    .strip_suffix(".rs")
-                    .filter(|name| name.starts_with("loom"));
+                let name = path.strip_suffix(".rs").filter(|name| name.starts_with("loom"));
                 if let Some(name) = name.filter(|name| !name.contains('/')) {
                     found.push((format!("conquest-{of}"), name.to_owned()));
                 }
@@ -164,23 +162,16 @@ impl Copy {
                 return Ok(());
             }
             let output = read(&log)?;
-            let refused: BTreeSet<u32> = output
-                .lines()
-                .filter_map(|line| self.refused(line))
-                .collect();
+            let refused: BTreeSet<u32> =
+                output.lines().filter_map(|line| self.refused(line)).collect();
             if refused.is_empty() {
-                return Err(Failure::Broken(format!(
-                    "the copy does not build:\n{output}"
-                )));
+                return Err(Failure::Broken(format!("the copy does not build:\n{output}")));
             }
             self.disabled.extend(refused);
             self.mutate()?;
             self.write()?;
         }
-        Err(Failure::Broken(format!(
-            "mutants do not compile; see {}",
-            log.display()
-        )))
+        Err(Failure::Broken(format!("mutants do not compile; see {}", log.display())))
     }
 
     /// The mutant that a line `file:line:column: error...` complains about.
@@ -203,14 +194,8 @@ impl Copy {
         if ended.is_well() {
             return Ok(output);
         }
-        let told: Vec<&str> = output
-            .lines()
-            .filter(|line| !line.starts_with('{'))
-            .collect();
-        Err(Failure::Broken(format!(
-            "the copy does not build:\n{}",
-            told.join("\n")
-        )))
+        let told: Vec<&str> = output.lines().filter(|line| !line.starts_with('{')).collect();
+        Err(Failure::Broken(format!("the copy does not build:\n{}", told.join("\n"))))
     }
 
     /// Builds the test binaries that `selection` selects.
@@ -226,14 +211,7 @@ impl Copy {
     fn slice(&self, kind: &str, arguments: &[&str]) -> Result<Program, Failure> {
         let name = format!("{kind}-{}", self.package);
         let mut command = self.cargo(false);
-        command.args([
-            "build",
-            "--release",
-            "-p",
-            "conquest-testkit",
-            "--bin",
-            &name,
-        ]);
+        command.args(["build", "--release", "-p", "conquest-testkit", "--bin", &name]);
         self.built(&mut command)?;
         Ok(Program {
             executable: self.directory.join("build/release").join(&name),

@@ -60,9 +60,7 @@ fn parse(arguments: &[String]) -> Result<Options, Failure> {
         };
         let number = |value: String| match value.parse::<u32>() {
             Ok(number) if number > 0 => Ok(number),
-            _ => Err(usage(format!(
-                "{argument}: {value:?} is no positive number"
-            ))),
+            _ => Err(usage(format!("{argument}: {value:?} is no positive number"))),
         };
         match argument.as_str() {
             "--jobs" => options.jobs = number(value()?)? as usize,
@@ -78,15 +76,9 @@ fn parse(arguments: &[String]) -> Result<Options, Failure> {
             other => return Err(usage(format!("unexpected argument {other:?}"))),
         }
     }
-    let sources = tree::root()
-        .join("crates")
-        .join(&options.package)
-        .join("src/lib.rs");
+    let sources = tree::root().join("crates").join(&options.package).join("src/lib.rs");
     if options.package.is_empty() || !sources.is_file() {
-        return Err(usage(format!(
-            "there is no library crate crates/{}",
-            options.package
-        )));
+        return Err(usage(format!("there is no library crate crates/{}", options.package)));
     }
     Ok(options)
 }
@@ -112,12 +104,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     let listed = survivors::read(&root, &options.package)?;
     let programs = copy.build()?;
     let is_built = |mutant: &&Mutant| !copy.disabled.contains(&mutant.number);
-    let chosen: Vec<&Mutant> = copy
-        .mutants
-        .iter()
-        .filter(is_chosen)
-        .filter(is_built)
-        .collect();
+    let chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).filter(is_built).collect();
     println!(
         "{} mutants, {} to try; {} do not compile and are left out",
         copy.mutants.len(),
@@ -128,10 +115,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     let verdicts = trial::all(&chosen, &programs, &limits, &directory, options.jobs)?;
     let outcome = Outcome {
         results: chosen.into_iter().zip(verdicts).collect(),
-        names: programs
-            .iter()
-            .map(|program| program.name.clone())
-            .collect(),
+        names: programs.iter().map(|program| program.name.clone()).collect(),
         is_whole: options.only.is_none(),
         listed,
     };
@@ -203,10 +187,7 @@ impl Outcome<'_> {
         for (operator, (caught, all)) in operators {
             _ = writeln!(text, "  {operator:8} {caught:>5} of {all:>5}");
         }
-        _ = writeln!(
-            text,
-            "caught, by program (in the order tried; {hangs} by hanging):"
-        );
+        _ = writeln!(text, "caught, by program (in the order tried; {hangs} by hanging):");
         for (name, catches) in self.names.iter().zip(catches) {
             _ = writeln!(text, "  {catches:>5} {name}");
         }

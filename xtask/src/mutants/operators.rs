@@ -166,10 +166,7 @@ impl Finder<'_> {
         text: &str,
     ) -> Option<u32> {
         self.last += 1;
-        let mut function = self
-            .types
-            .last()
-            .map_or(String::new(), |ty| format!("{ty}::"));
+        let mut function = self.types.last().map_or(String::new(), |ty| format!("{ty}::"));
         function.push_str(self.functions.last().map_or("", String::as_str));
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let is_same = |other: &&Mutant| {
@@ -246,10 +243,7 @@ impl Finder<'_> {
         parts.push(Part::Text("{ ".into()));
         parts.push(Part::Source(whole.clone()));
         parts.push(Part::Text(" }".into()));
-        self.edits.push(Edit {
-            range: whole,
-            parts,
-        });
+        self.edits.push(Edit { range: whole, parts });
     }
 
     fn statements(&mut self, block: &syn::Block) {
@@ -439,9 +433,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_expr(&mut self, expression: &'ast Expr) {
         if let Expr::Path(path) = expression {
             let mut names = path.path.segments.iter().rev().map(|s| s.ident.to_string());
-            let is_ordering = names
-                .next()
-                .is_some_and(|name| ORDERINGS.contains(&name.as_str()))
+            let is_ordering = names.next().is_some_and(|name| ORDERINGS.contains(&name.as_str()))
                 && names.next().is_none_or(|of| of == "Ordering");
             if is_ordering {
                 let range = expression.span().byte_range();

@@ -44,15 +44,9 @@ impl Rewritten {
             start += text.len();
         }
         let rest = self.text.get(start..).unwrap_or("").chars();
-        let at = start
-            + rest
-                .take(column.saturating_sub(1))
-                .map(char::len_utf8)
-                .sum::<usize>();
+        let at = start + rest.take(column.saturating_sub(1)).map(char::len_utf8).sum::<usize>();
         let around = self.places.iter().filter(|(_, place)| place.contains(&at));
-        around
-            .min_by_key(|(_, place)| place.len())
-            .map(|(number, _)| *number)
+        around.min_by_key(|(_, place)| place.len()).map(|(number, _)| *number)
     }
 
     fn render(&mut self, source: &str, range: Range<usize>, edits: &[&Edit]) {
@@ -62,10 +56,8 @@ impl Rewritten {
         let mut at = range.start;
         let mut rest = edits;
         while let Some((edit, after)) = rest.split_first() {
-            let inside = after
-                .iter()
-                .take_while(|inner| inner.range.start < edit.range.end)
-                .count();
+            let inside =
+                after.iter().take_while(|inner| inner.range.start < edit.range.end).count();
             let (nested, after) = after.split_at(inside);
             copy(&mut self.text, at..edit.range.start);
             for part in &edit.parts {

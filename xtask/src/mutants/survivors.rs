@@ -41,11 +41,7 @@ impl Accepted {
 
 impl fmt::Display for Accepted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {} in {}: {}",
-            self.file, self.what, self.function, self.text
-        )
+        write!(f, "{}: {} in {}: {}", self.file, self.what, self.function, self.text)
     }
 }
 
@@ -65,10 +61,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Accepted>, String> {
     let is_comment = |line: &&str| line.starts_with('#');
     let lines: Vec<&str> = text.lines().filter(|line| !is_comment(line)).collect();
     let mut entries = Vec::new();
-    for block in lines
-        .split(|line| line.trim().is_empty())
-        .filter(|block| !block.is_empty())
-    {
+    for block in lines.split(|line| line.trim().is_empty()).filter(|block| !block.is_empty()) {
         let mut fields = BTreeMap::new();
         for line in block {
             let (name, value) = line.split_once(':').ok_or(format!("no field: {line:?}"))?;

@@ -48,10 +48,7 @@ mod tests {
 "#;
 
 fn file() -> SourceFile {
-    SourceFile {
-        path: "crates/a/src/lib.rs".into(),
-        text: SAMPLE.into(),
-    }
+    SourceFile { path: "crates/a/src/lib.rs".into(), text: SAMPLE.into() }
 }
 
 fn mutated(disabled: &BTreeSet<u32>) -> (Vec<Mutant>, Rewritten) {
@@ -96,16 +93,10 @@ fn every_mutant_is_built_in_unless_disabled() {
     for mutant in &mutants {
         let number = mutant.number;
         let calls = [format!("::is({number})"), format!("::order({number}, ")];
-        assert!(
-            calls.iter().any(|call| rewritten.text.contains(call)),
-            "{number}"
-        );
+        assert!(calls.iter().any(|call| rewritten.text.contains(call)), "{number}");
         let (without, rewritten) = mutated(&BTreeSet::from([number]));
         assert_eq!(without.len(), mutants.len());
-        assert!(
-            !calls.iter().any(|call| rewritten.text.contains(call)),
-            "{number}"
-        );
+        assert!(!calls.iter().any(|call| rewritten.text.contains(call)), "{number}");
         syn::parse_file(&rewritten.text).unwrap();
     }
 }
@@ -124,11 +115,7 @@ fn an_error_leads_to_its_mutant() {
         let column = before.len() - before.rfind('\n').map_or(0, |at| at + 1) + 1;
         let found = rewritten.mutant_at(line, column).unwrap();
         let is_pair = mutant.operator == "false" && found + 1 == mutant.number;
-        assert!(
-            found == mutant.number || is_pair,
-            "{found} for {}",
-            mutant.describe()
-        );
+        assert!(found == mutant.number || is_pair, "{found} for {}", mutant.describe());
     }
     assert_eq!(rewritten.mutant_at(1, 1), None);
 }

@@ -43,16 +43,10 @@ fn attempt(
     let scratch = directory.join(format!("scratch-{job}"));
     std::fs::create_dir_all(&scratch).map_err(|e| Failure::system("can't make", &scratch, &e))?;
     let mut command = Command::new(&program.executable);
-    command
-        .args(&program.arguments)
-        .current_dir(&program.directory);
+    command.args(&program.arguments).current_dir(&program.directory);
     command.env(VARIABLE, mutant.to_string());
     command.env("TMPDIR", &scratch).env("RUST_BACKTRACE", "0");
-    child::run_logged(
-        &mut command,
-        limit,
-        &directory.join(format!("trial-{job}.log")),
-    )
+    child::run_logged(&mut command, limit, &directory.join(format!("trial-{job}.log")))
 }
 
 /// Runs every program with no mutant, at most `most` each; the time limits for the trials.
@@ -124,9 +118,7 @@ pub(super) fn all(
             scope.spawn(move || work(job));
         }
     });
-    let mut results = results
-        .into_inner()
-        .unwrap_or_else(|poison| poison.into_inner());
+    let mut results = results.into_inner().unwrap_or_else(|poison| poison.into_inner());
     results.sort_by_key(|(at, _)| *at);
     results.into_iter().map(|(_, verdict)| verdict).collect()
 }

@@ -92,12 +92,7 @@ pub(super) fn check(file: &SourceFile, found: &mut Vec<Violation>) {
     raw_writes(file, &tokens, found);
     fences(file, &tokens, found);
     unsafe_places(file, &tokens, found);
-    let mut visitor = Functions {
-        file,
-        lines: file.text.lines().collect(),
-        statement: 0,
-        found,
-    };
+    let mut visitor = Functions { file, lines: file.text.lines().collect(), statement: 0, found };
     visitor.visit_file(&syntax);
 }
 
@@ -107,10 +102,7 @@ struct Token {
 }
 
 fn flatten(stream: TokenStream, tokens: &mut Vec<Token>) {
-    let token = |text: &str, line| Token {
-        text: text.into(),
-        line,
-    };
+    let token = |text: &str, line| Token { text: text.into(), line };
     for tree in stream {
         let line = tree.span().start().line;
         match tree {
@@ -268,23 +260,15 @@ impl Functions<'_> {
         let lines = end + 1 - start;
         if lines > FUNCTION_LINES_MAX {
             let what = format!("{name} has {lines} lines, at most {FUNCTION_LINES_MAX}");
-            self.found
-                .push(Violation::new(self.file, start, "function-length", what));
+            self.found.push(Violation::new(self.file, start, "function-length", what));
         }
     }
 
     /// Whether the comments directly above line `line`, or that line, say why it is safe.
     fn is_justified(&self, line: usize) -> bool {
         let word = concat!("SAFE", "TY");
-        let at = |line: usize| {
-            self.lines
-                .get(line.wrapping_sub(1))
-                .map_or("", |l| l.trim_start())
-        };
-        if at(line)
-            .split_once("//")
-            .is_some_and(|(_, comment)| comment.contains(word))
-        {
+        let at = |line: usize| self.lines.get(line.wrapping_sub(1)).map_or("", |l| l.trim_start());
+        if at(line).split_once("//").is_some_and(|(_, comment)| comment.contains(word)) {
             return true;
         }
         let is_lead = |line: &usize| at(*line).starts_with("//") || at(*line).starts_with("#[");
@@ -295,8 +279,7 @@ impl Functions<'_> {
     fn unsafe_at(&mut self, line: usize) {
         if !self.is_justified(line) && !self.is_justified(self.statement) {
             let what = "no comment above it says why it is safe";
-            self.found
-                .push(Violation::new(self.file, line, "unsafe-comment", what));
+            self.found.push(Violation::new(self.file, line, "unsafe-comment", what));
         }
     }
 }
@@ -386,11 +369,7 @@ mod tests {
             "core::arch::asm!(\"nop\")",
         ] {
             let text = format!("fn f() {{\n{call};\n}}\n");
-            assert_eq!(
-                rules(check, "crates/pm/src/a.rs", &text),
-                ["2:raw-write"],
-                "{call}"
-            );
+            assert_eq!(rules(check, "crates/pm/src/a.rs", &text), ["2:raw-write"], "{call}");
             assert!(rules(check, "crates/pm/src/media/a.rs", &text).is_empty());
             assert!(rules(check, "crates/pm/src/persist.rs", &text).is_empty());
         }
@@ -421,24 +400,13 @@ mod tests {
         let bare = "fn f() {\n    unsafe { g() }\n}\n";
         let place = "crates/pm/src/media/a.rs";
         assert_eq!(rules(check, place, bare), ["2:unsafe-comment"]);
-        assert_eq!(
-            rules(check, ELSEWHERE, bare),
-            ["2:unsafe-place", "2:unsafe-comment"]
-        );
+        assert_eq!(rules(check, ELSEWHERE, bare), ["2:unsafe-place", "2:unsafe-comment"]);
         let good =
             "fn f() {\n    // SAFETY: g asks nothing.\n    let x =\n        unsafe { g() };\n}\n";
         assert!(rules(check, place, good).is_empty());
-        assert_eq!(
-            rules(check, place, "unsafe impl Sync for A {}\n"),
-            ["1:unsafe-comment"]
-        );
+        assert_eq!(rules(check, place, "unsafe impl Sync for A {}\n"), ["1:unsafe-comment"]);
         assert!(
-            rules(
-                check,
-                place,
-                "// SAFETY: no\n// state.\nunsafe impl Sync for A {}\n"
-            )
-            .is_empty()
+            rules(check, place, "// SAFETY: no\n// state.\nunsafe impl Sync for A {}\n").is_empty()
         );
     }
 

@@ -52,15 +52,12 @@ pub(super) fn check(files: &[SourceFile], found: &mut Vec<Violation>) {
 /// The path of the constant that a row describes correctly.
 fn check_row(constants: &Constants, name: &str, text: &str) -> Result<String, String> {
     let path = constants.find(name)?;
-    let actual = constants
-        .value_of(&path, 0)
-        .ok_or(format!("{path}: too hard to evaluate"))?;
+    let actual = constants.value_of(&path, 0).ok_or(format!("{path}: too hard to evaluate"))?;
     let expression = syn::parse_str::<Expr>(text)
         .or_else(|_| syn::parse_str::<Expr>(&format!("[{text}]")))
         .map_err(|_| format!("{name}: {text:?} is no value"))?;
-    let stated = constants
-        .evaluate(&expression, "", 0)
-        .ok_or(format!("{name}: {text:?} is no value"))?;
+    let stated =
+        constants.evaluate(&expression, "", 0).ok_or(format!("{name}: {text:?} is no value"))?;
     if stated == actual {
         Ok(path)
     } else {
@@ -76,10 +73,7 @@ fn rows(text: &str) -> Vec<(usize, String, String)> {
         let (Some(""), Some(name), Some(value)) = (cells.next(), cells.next(), cells.next()) else {
             continue;
         };
-        let Some(name) = name
-            .strip_prefix('`')
-            .and_then(|name| name.strip_suffix('`'))
-        else {
+        let Some(name) = name.strip_prefix('`').and_then(|name| name.strip_suffix('`')) else {
             continue;
         };
         let last = name.rsplit("::").next().unwrap_or("");
@@ -128,11 +122,7 @@ struct Constants {
 }
 
 fn join(module: &str, name: &str) -> String {
-    if module.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{module}::{name}")
-    }
+    if module.is_empty() { name.to_owned() } else { format!("{module}::{name}") }
 }
 
 impl Constants {
@@ -142,11 +132,7 @@ impl Constants {
         };
         let path = file.path.trim_start_matches(CODE).trim_end_matches(".rs");
         let path = path.trim_end_matches("/mod");
-        let module = if path == "lib" {
-            String::new()
-        } else {
-            path.replace('/', "::")
-        };
+        let module = if path == "lib" { String::new() } else { path.replace('/', "::") };
         self.add_items(&syntax.items, &module, file);
     }
 
@@ -161,8 +147,7 @@ impl Constants {
                         is_numeric: is_numeric(&item.ty),
                         expression: (*item.expr).clone(),
                     };
-                    self.all
-                        .insert(join(module, &item.ident.to_string()), constant);
+                    self.all.insert(join(module, &item.ident.to_string()), constant);
                 }
                 syn::Item::Mod(item) => {
                     let inner = join(module, &item.ident.to_string());
@@ -240,9 +225,7 @@ impl Constants {
         if self.all.contains_key(&local) {
             return self.value_of(&local, depth);
         }
-        let (first, rest) = path
-            .split_once("::")
-            .map_or((path, None), |(a, b)| (a, Some(b)));
+        let (first, rest) = path.split_once("::").map_or((path, None), |(a, b)| (a, Some(b)));
         if let Some(import) = self.imports.get(&(module.to_owned(), first.to_owned())) {
             let whole = rest.map_or_else(|| import.clone(), |rest| format!("{import}::{rest}"));
             if whole != path && depth < DEPTH_MAX {
@@ -286,12 +269,8 @@ impl Constants {
                 self.evaluate(call.args.first()?, module, depth)
             }
             Expr::Path(path) => {
-                let names: Vec<String> = path
-                    .path
-                    .segments
-                    .iter()
-                    .map(|s| s.ident.to_string())
-                    .collect();
+                let names: Vec<String> =
+                    path.path.segments.iter().map(|s| s.ident.to_string()).collect();
                 self.resolve(&names.join("::"), module, depth)
             }
             _ => None,
@@ -347,10 +326,7 @@ mod tests {
             ("crates/format/src/lane.rs", LANE),
             (DOCUMENT, document),
         ]
-        .map(|(path, text)| SourceFile {
-            path: path.into(),
-            text: text.into(),
-        })
+        .map(|(path, text)| SourceFile { path: path.into(), text: text.into() })
         .into();
         let mut found = Vec::new();
         check(&files, &mut found);
@@ -371,20 +347,11 @@ mod tests {
         assert_eq!(found[0], "PAGE: 4097 here, 4096 in the code");
         assert_eq!(found[1], "PAGE has no correct row in docs/FORMAT.md");
         let missing = GOOD.replace("| `MAGIC` | \"CQ\" |\n", "");
-        assert_eq!(
-            broken(&missing),
-            ["lane::MAGIC has no correct row in docs/FORMAT.md"]
-        );
+        assert_eq!(broken(&missing), ["lane::MAGIC has no correct row in docs/FORMAT.md"]);
         let surplus = format!("{GOOD}| `GONE` | 1 |\n");
-        assert_eq!(
-            broken(&surplus),
-            ["GONE: no such constant in crates/format/src/"]
-        );
+        assert_eq!(broken(&surplus), ["GONE: no such constant in crates/format/src/"]);
         let vague = format!("{GOOD}| `SIZE` | 1 |\n");
-        assert_eq!(
-            broken(&vague),
-            ["SIZE: is it lane::head::SIZE or lane::tail::SIZE?"]
-        );
+        assert_eq!(broken(&vague), ["SIZE: is it lane::head::SIZE or lane::tail::SIZE?"]);
         let nonsense = GOOD.replace("| 8 |", "| eight |");
         assert_eq!(broken(&nonsense)[0], "WORD: \"eight\" is no value");
     }

@@ -39,12 +39,7 @@ pub(super) fn check(file: &SourceFile, files: &[SourceFile], found: &mut Vec<Vio
                 && !text.contains([' ', '*', '{', '<'])
                 && !PLACEHOLDERS.iter().any(|word| text.contains(word));
             if is_path && !exists(text.split(':').next().unwrap_or(text)) {
-                found.push(Violation::new(
-                    file,
-                    at + 1,
-                    "path",
-                    format!("{text}: no such file"),
-                ));
+                found.push(Violation::new(file, at + 1, "path", format!("{text}: no such file")));
             }
         }
     }
@@ -89,10 +84,8 @@ mod tests {
     use crate::tidy::rules;
 
     fn broken(text: &str) -> Vec<String> {
-        let files = ["README.md", "docs/A.md", "crates/pm/src/lib.rs"].map(|path| SourceFile {
-            path: path.into(),
-            text: String::new(),
-        });
+        let files = ["README.md", "docs/A.md", "crates/pm/src/lib.rs"]
+            .map(|path| SourceFile { path: path.into(), text: String::new() });
         rules(|file, found| check(file, &files, found), "docs/B.md", text)
     }
 

@@ -30,22 +30,13 @@ impl Violation {
         rule: &'static str,
         what: impl Into<String>,
     ) -> Violation {
-        Violation {
-            file: file.path.clone(),
-            line,
-            rule,
-            what: what.into(),
-        }
+        Violation { file: file.path.clone(), line, rule, what: what.into() }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {}: {}",
-            self.file, self.line, self.rule, self.what
-        )
+        write!(f, "{}:{}: {}: {}", self.file, self.line, self.rule, self.what)
     }
 }
 
@@ -76,32 +67,18 @@ pub(crate) fn run() -> Result<Tally, Failure> {
     }
     let mut bad: Vec<&String> = found.iter().map(|violation| &violation.file).collect();
     bad.dedup();
-    println!(
-        "{} violations in {} of {} files",
-        found.len(),
-        bad.len(),
-        files.len()
-    );
+    println!("{} violations in {} of {} files", found.len(), bad.len(), files.len());
     let failed = bad.len() as u64;
-    Ok(Tally {
-        passed: (files.len() as u64).saturating_sub(failed),
-        failed,
-    })
+    Ok(Tally { passed: (files.len() as u64).saturating_sub(failed), failed })
 }
 
 /// The rules that `check` finds broken in a file `path` with `text`.
 #[cfg(test)]
 fn rules(check: impl Fn(&SourceFile, &mut Vec<Violation>), path: &str, text: &str) -> Vec<String> {
-    let file = SourceFile {
-        path: path.into(),
-        text: text.into(),
-    };
+    let file = SourceFile { path: path.into(), text: text.into() };
     let mut found = Vec::new();
     check(&file, &mut found);
-    found
-        .iter()
-        .map(|violation| format!("{}:{}", violation.line, violation.rule))
-        .collect()
+    found.iter().map(|violation| format!("{}:{}", violation.line, violation.rule)).collect()
 }
 
 #[cfg(test)]

@@ -20,12 +20,7 @@ pub(super) fn check(files: &[SourceFile], found: &mut Vec<Violation>) {
     }
     for file in rust {
         if !reached.contains(&file.path) {
-            found.push(Violation::new(
-                file,
-                1,
-                "orphan",
-                "no `mod` leads to this file",
-            ));
+            found.push(Violation::new(file, 1, "orphan", "no `mod` leads to this file"));
         }
     }
 }
@@ -104,10 +99,7 @@ mod tests {
     fn orphans(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<SourceFile> = files
             .iter()
-            .map(|(path, text)| SourceFile {
-                path: (*path).into(),
-                text: (*text).into(),
-            })
+            .map(|(path, text)| SourceFile { path: (*path).into(), text: (*text).into() })
             .collect();
         let mut found = Vec::new();
         check(&files, &mut found);
@@ -118,10 +110,7 @@ mod tests {
     fn files_without_a_mod_are_found() {
         let found = orphans(&[
             ("crates/a/src/lib.rs", "mod b;\nmod inline { mod e; }\n"),
-            (
-                "crates/a/src/b.rs",
-                "mod c;\n#[path = \"other.rs\"]\nmod d;\n",
-            ),
+            ("crates/a/src/b.rs", "mod c;\n#[path = \"other.rs\"]\nmod d;\n"),
             ("crates/a/src/b/c.rs", ""),
             ("crates/a/src/other.rs", ""),
             ("crates/a/src/inline/e/mod.rs", ""),

@@ -16,11 +16,7 @@ const BANNED: [(&str, &str); 4] = [
     (concat!("#[ig", "nore"), "a test that does not run"),
 ];
 /// Words that must not stand in code: a plan belongs into an issue.
-const BANNED_WORDS: [&str; 3] = [
-    concat!("TO", "DO"),
-    concat!("FIX", "ME"),
-    concat!("XX", "X"),
-];
+const BANNED_WORDS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 /// Directories of one machine.
 const MACHINE_PATHS: [&str; 2] = [concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
@@ -53,20 +49,12 @@ pub(super) fn check(file: &SourceFile, found: &mut Vec<Violation>) {
         }
     }
     if !file.text.starts_with("//! ") {
-        found.push(Violation::new(
-            file,
-            1,
-            "file-doc",
-            "does not start with a `//!` comment",
-        ));
+        found.push(Violation::new(file, 1, "file-doc", "does not start with a `//!` comment"));
     }
 }
 
 fn numbered(file: &SourceFile) -> impl Iterator<Item = (usize, &str)> {
-    file.text
-        .lines()
-        .enumerate()
-        .map(|(at, line)| (at + 1, line))
+    file.text.lines().enumerate().map(|(at, line)| (at + 1, line))
 }
 
 /// Whether `line` is a row of a table in a doc comment: such rows can't be broken.
@@ -81,30 +69,15 @@ fn whitespace(file: &SourceFile, found: &mut Vec<Violation>) {
             found.push(Violation::new(file, number, "tab", "a tab"));
         }
         if line.ends_with([' ', '\r', '\t']) {
-            found.push(Violation::new(
-                file,
-                number,
-                "trailing-blank",
-                "blanks at the end",
-            ));
+            found.push(Violation::new(file, number, "trailing-blank", "blanks at the end"));
         }
     }
     let lines = file.text.lines().count();
     if !file.text.is_empty() && !file.text.ends_with('\n') {
-        found.push(Violation::new(
-            file,
-            lines,
-            "final-newline",
-            "no newline at the end",
-        ));
+        found.push(Violation::new(file, lines, "final-newline", "no newline at the end"));
     }
     if file.text.ends_with("\n\n") {
-        found.push(Violation::new(
-            file,
-            lines,
-            "final-newline",
-            "empty lines at the end",
-        ));
+        found.push(Violation::new(file, lines, "final-newline", "empty lines at the end"));
     }
 }
 
@@ -112,22 +85,12 @@ fn banned(file: &SourceFile, found: &mut Vec<Violation>) {
     for (number, line) in numbered(file) {
         for (text, why) in BANNED {
             if line.contains(text) {
-                found.push(Violation::new(
-                    file,
-                    number,
-                    "banned",
-                    format!("{text}: {why}"),
-                ));
+                found.push(Violation::new(file, number, "banned", format!("{text}: {why}")));
             }
         }
         let words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         for word in words.filter(|word| BANNED_WORDS.contains(word)) {
-            found.push(Violation::new(
-                file,
-                number,
-                "banned",
-                format!("{word}: unfinished"),
-            ));
+            found.push(Violation::new(file, number, "banned", format!("{word}: unfinished")));
         }
     }
 }
@@ -174,10 +137,7 @@ mod tests {
         assert_eq!(rust("fn f() {} \n"), ["2:trailing-blank"]);
         assert_eq!(rust("fn f() {}"), ["2:final-newline"]);
         assert_eq!(rust("fn f() {}\n\n"), ["3:final-newline"]);
-        assert_eq!(
-            rust(&"\n// a".repeat(700)),
-            ["702:final-newline", "702:file-length"]
-        );
+        assert_eq!(rust(&"\n// a".repeat(700)), ["702:final-newline", "702:file-length"]);
         assert_eq!(rules(check, "a.rs", "fn f() {}\n"), ["1:file-doc"]);
         for (text, _) in BANNED {
             assert_eq!(rust(&format!("{text}\n")), ["2:banned"]);

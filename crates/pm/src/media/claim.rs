@@ -39,10 +39,7 @@ impl Drop for Claim {
         if self.process.now() == self.token {
             // SAFETY: our own mapping, which nobody accesses: it has no permissions.
             unsafe {
-                libc::munmap(
-                    core::ptr::with_exposed_provenance_mut(self.address),
-                    self.len,
-                );
+                libc::munmap(core::ptr::with_exposed_provenance_mut(self.address), self.len);
             }
         }
     }
@@ -73,10 +70,7 @@ pub(super) fn claim(medium: &Medium, bytes: Bytes, process: Token) -> Result<Opt
         std::thread::sleep(Duration::from_micros(100));
     }
     let busy = std::io::Error::from_raw_os_error(libc::EAGAIN);
-    Err(failed(
-        medium.path(),
-        "lock it while the program forks all the time",
-    )(busy))
+    Err(failed(medium.path(), "lock it while the program forks all the time")(busy))
 }
 
 /// Lets the description of `file` live as long as a mapping that children don't inherit.
@@ -96,12 +90,7 @@ fn keep(medium: &Medium, file: &File, process: Token) -> Result<Claim> {
         )
     };
     let page = mapped(result).map_err(failed(medium.path(), action))?;
-    let claim = Claim {
-        address: page.expose_provenance(),
-        len,
-        token: process.current(),
-        process,
-    };
+    let claim = Claim { address: page.expose_provenance(), len, token: process.current(), process };
     // SAFETY: the mapping just made; the advice holds for children, and changes nothing here.
     checked(unsafe { libc::madvise(page.cast(), len, libc::MADV_DONTFORK) })
         .map_err(failed(medium.path(), action))?;

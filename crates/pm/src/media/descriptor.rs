@@ -49,10 +49,7 @@ pub(super) fn status(raw: RawFd) -> io::Result<Status> {
     // SAFETY: fstat succeeded, so it filled the structure.
     let stat = unsafe { stat.assume_init() };
     Ok(Status {
-        id: FileId {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-        },
+        id: FileId { device: stat.st_dev, inode: stat.st_ino },
         mode: stat.st_mode,
         len: u64::try_from(stat.st_size).unwrap_or(0),
         links: u64::from(stat.st_nlink as u32),

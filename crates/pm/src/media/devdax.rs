@@ -49,10 +49,7 @@ mod tests {
         let found = device(&sysfs, 252, 1);
         let not = (device(&sysfs, 1, 3), device(&sysfs, 9, 9));
         std::fs::remove_dir_all(&sysfs).unwrap();
-        let expected = DevDax {
-            size: 1 << 30,
-            align: 1 << 21,
-        };
+        let expected = DevDax { size: 1 << 30, align: 1 << 21 };
         assert_eq!(found, Some(expected));
         assert_eq!(not, (None, None));
     }

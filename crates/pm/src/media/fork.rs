@@ -60,9 +60,7 @@ impl Token {
     #[cold]
     fn renew(self) -> u64 {
         let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        let taken = self
-            .0
-            .compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
+        let taken = self.0.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
         taken.map_or_else(|found| found, |_| next)
     }
 }
@@ -80,16 +78,8 @@ fn make_page() -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: at an address of the kernel's choice: no memory in use is touched.
-    let result = unsafe {
-        libc::mmap(
-            core::ptr::null_mut(),
-            PAGE as usize,
-            protection,
-            flags,
-            -1,
-            0,
-        )
-    };
+    let result =
+        unsafe { libc::mmap(core::ptr::null_mut(), PAGE as usize, protection, flags, -1, 0) };
     let page = mapped(result)?;
     // SAFETY: the page just made; the advice holds for children, and changes nothing here.
     checked(unsafe { libc::madvise(page.cast(), PAGE as usize, libc::MADV_WIPEONFORK) })?;

@@ -58,10 +58,7 @@ impl OsHost {
     }
 
     fn slot(&self, slot: u32) -> Bytes {
-        Bytes {
-            start: self.first_slot + u64::from(slot) * volatile::slot::SIZE,
-            len: 1,
-        }
+        Bytes { start: self.first_slot + u64::from(slot) * volatile::slot::SIZE, len: 1 }
     }
 }
 
@@ -77,10 +74,8 @@ impl Host for OsHost {
     }
 
     fn is_anyone_attached(&self) -> Result<bool> {
-        let all = Bytes {
-            start: self.first_slot,
-            len: u64::from(self.slots) * volatile::slot::SIZE,
-        };
+        let all =
+            Bytes { start: self.first_slot, len: u64::from(self.slots) * volatile::slot::SIZE };
         is_claimed(&self.medium, all)
     }
 

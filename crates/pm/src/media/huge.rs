@@ -41,11 +41,7 @@ impl Mapped {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         let start = self.address() as u64;
         let (obtained_bytes, mapped_bytes) = sum(&smaps, start, start + self.bytes());
-        HugePages {
-            wanted: self.was_advised(),
-            obtained_bytes,
-            mapped_bytes,
-        }
+        HugePages { wanted: self.was_advised(), obtained_bytes, mapped_bytes }
     }
 }
 
@@ -106,11 +102,7 @@ AnonHugePages:        4 kB
 
     #[test]
     fn the_report_is_in_words() {
-        let mut pages = HugePages {
-            wanted: true,
-            obtained_bytes: 2 << 20,
-            mapped_bytes: 4 << 20,
-        };
+        let mut pages = HugePages { wanted: true, obtained_bytes: 2 << 20, mapped_bytes: 4 << 20 };
         assert_eq!(pages.to_string(), "obtained: 2 of 4 MiB mapped so far");
         pages.obtained_bytes = 0;
         assert!(pages.to_string().starts_with("not obtained: 4 MiB"));

@@ -6,11 +6,7 @@ use core::sync::atomic::{Ordering, compiler_fence};
 use super::fork::Token;
 use crate::host::Identity;
 
-const NOBODY: Identity = Identity {
-    process: 0,
-    thread: 0,
-    namespace: 0,
-};
+const NOBODY: Identity = Identity { process: 0, thread: 0, namespace: 0 };
 
 thread_local! {
     /// The token of the process in which the next one was found out.

@@ -111,11 +111,7 @@ fn unsharable_mode(mode: u32) -> Option<&'static str> {
 }
 
 fn unsharable(path: &Path, kind: String) -> Error {
-    Error::Unsharable {
-        path: path.to_owned(),
-        kind,
-        remedy: REMEDY,
-    }
+    Error::Unsharable { path: path.to_owned(), kind, remedy: REMEDY }
 }
 
 /// Refuses what must not even be opened.
@@ -133,10 +129,7 @@ pub(super) fn classify(path: &Path, file: &File) -> Result<MediumKind> {
     if status.mode & libc::S_IFMT == libc::S_IFCHR {
         let (major, minor) = (libc::major(status.number), libc::minor(status.number));
         return match devdax::device(Path::new("/sys"), major, minor) {
-            Some(dax) => Ok(MediumKind::DevDax {
-                size: dax.size,
-                align: dax.align,
-            }),
+            Some(dax) => Ok(MediumKind::DevDax { size: dax.size, align: dax.align }),
             None => Err(unsharable(path, "character device".to_owned())),
         };
     }
@@ -147,10 +140,9 @@ pub(super) fn classify(path: &Path, file: &File) -> Result<MediumKind> {
         Ok(fs) if has_dax(file) => Ok(MediumKind::FsDax { fs }),
         Ok(fs) => Ok(MediumKind::Disk { fs }),
         Err(Some(fs)) => Err(unsharable(path, format!("file on {fs}"))),
-        Err(None) => Err(unsharable(
-            path,
-            format!("file on an unknown file system (type {magic:#x})"),
-        )),
+        Err(None) => {
+            Err(unsharable(path, format!("file on an unknown file system (type {magic:#x})")))
+        }
     }
 }
 
@@ -162,9 +154,7 @@ fn shared_ram(file: &File, status: &Status) -> MediumKind {
     let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     match mounts::huge_option(&text, status.device()) {
         None | Some("never") => MediumKind::Tmpfs,
-        Some(option) => MediumKind::HugeTmpfs {
-            option: option.to_owned(),
-        },
+        Some(option) => MediumKind::HugeTmpfs { option: option.to_owned() },
     }
 }
 
@@ -217,14 +207,7 @@ fn has_dax(file: &File) -> bool {
     let flags = libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC;
     // SAFETY: maps a page at an address that the kernel chooses: no memory of ours is touched.
     let probe = unsafe {
-        libc::mmap(
-            core::ptr::null_mut(),
-            page,
-            libc::PROT_READ,
-            flags,
-            file.as_raw_fd(),
-            0,
-        )
+        libc::mmap(core::ptr::null_mut(), page, libc::PROT_READ, flags, file.as_raw_fd(), 0)
     };
     let Ok(probe) = mapped(probe) else {
         return false;

@@ -35,11 +35,7 @@ pub(super) struct Window {
 impl Window {
     const fn new(range: &Range<u64>) -> Window {
         let len = range.end - range.start;
-        Window {
-            start: range.start,
-            len,
-            words: len / WORD,
-        }
+        Window { start: range.start, len, words: len / WORD }
     }
 }
 
@@ -182,11 +178,8 @@ impl Mapped {
     /// # Errors
     /// What the system refuses; `EINVAL` by kernels older than 5.14.
     pub fn populate(&self, range: Range<u64>) -> Result<()> {
-        let how = if self.is_read_only() {
-            libc::MADV_POPULATE_READ
-        } else {
-            libc::MADV_POPULATE_WRITE
-        };
+        let how =
+            if self.is_read_only() { libc::MADV_POPULATE_READ } else { libc::MADV_POPULATE_WRITE };
         self.advise_range(range, how, "populate its mapping")
     }
 
@@ -272,13 +265,8 @@ impl Drop for Mapped {
 }
 
 fn check(path: &Path, kind: &MediumKind, len: u64, volatile: Option<&Range<u64>>) -> Result<()> {
-    let shape = |what, value, least, most| Error::Shape {
-        path: path.to_owned(),
-        what,
-        value,
-        least,
-        most,
-    };
+    let shape =
+        |what, value, least, most| Error::Shape { path: path.to_owned(), what, value, least, most };
     let most = (1 << 46) / kind.granularity() * kind.granularity();
     let least = kind.granularity();
     if len < least || len > most || !len.is_multiple_of(least) {
@@ -289,12 +277,7 @@ fn check(path: &Path, kind: &MediumKind, len: u64, volatile: Option<&Range<u64>>
     };
     let aligned = range.start.is_multiple_of(PAGE) && range.end.is_multiple_of(PAGE);
     if !aligned || range.start > range.end || range.end > len {
-        return Err(shape(
-            "end of the volatile part",
-            range.end,
-            range.start,
-            len,
-        ));
+        return Err(shape("end of the volatile part", range.end, range.start, len));
     }
     Ok(())
 }

@@ -46,12 +46,8 @@ impl Medium {
     pub fn create(source: Source, mode: u32) -> Result<Medium> {
         let source = match source {
             Source::Path(path) => {
-                let made = File::options()
-                    .read(true)
-                    .write(true)
-                    .create_new(true)
-                    .mode(mode)
-                    .open(&path);
+                let made =
+                    File::options().read(true).write(true).create_new(true).mode(mode).open(&path);
                 match made {
                     Ok(file) => return Medium::made(file, path),
                     Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
@@ -113,13 +109,7 @@ impl Medium {
             _ => std::path::absolute(&path).unwrap_or(path),
         };
         let shrink = seal(&kept, &kind);
-        Ok(Medium {
-            kept,
-            kind,
-            named,
-            path,
-            shrink,
-        })
+        Ok(Medium { kept, kind, named, path, shrink })
     }
 
     /// What the file is.
@@ -155,9 +145,7 @@ impl Medium {
         }
         let file = self.reopen()?;
         let found = file.metadata();
-        Ok(found
-            .map_err(failed(&self.path, "ask for its length"))?
-            .len())
+        Ok(found.map_err(failed(&self.path, "ask for its length"))?.len())
     }
 
     /// Whether the file has no bytes.
@@ -178,11 +166,7 @@ impl Medium {
         let expected = at.saturating_add(out.len() as u64);
         let found = self.len()?;
         if found < expected {
-            return Err(Error::Truncated {
-                path: self.path.clone(),
-                expected,
-                found,
-            });
+            return Err(Error::Truncated { path: self.path.clone(), expected, found });
         }
         let len = expected.max(1).next_multiple_of(self.kind.granularity());
         let view = super::Mapped::map(self, len, &super::MapOptions::default())?;
@@ -229,9 +213,7 @@ impl Medium {
 
 fn seal(kept: &Kept, kind: &MediumKind) -> Shrink {
     if *kind != MediumKind::Memfd {
-        return Shrink::Possible {
-            why: "only a memfd can be sealed",
-        };
+        return Shrink::Possible { why: "only a memfd can be sealed" };
     }
     // SAFETY: no memory is passed.
     let sealed = unsafe { libc::fcntl(kept.raw(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) };

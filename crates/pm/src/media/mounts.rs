@@ -4,15 +4,10 @@
 /// one; `mountinfo` is the text of `/proc/self/mountinfo`.
 pub(super) fn huge_option(mountinfo: &str, device: (u32, u32)) -> Option<&str> {
     let wanted = format!("{}:{}", device.0, device.1);
-    let line = mountinfo
-        .lines()
-        .find(|line| line.split(' ').nth(2) == Some(&wanted))?;
+    let line = mountinfo.lines().find(|line| line.split(' ').nth(2) == Some(&wanted))?;
     // Optional fields end with a lone dash: type, source and the file system's options follow.
     let (_, rest) = line.split_once(" - ")?;
-    rest.split(' ')
-        .nth(2)?
-        .split(',')
-        .find_map(|option| option.strip_prefix("huge="))
+    rest.split(' ').nth(2)?.split(',').find_map(|option| option.strip_prefix("huge="))
 }
 
 #[cfg(test)]

@@ -46,24 +46,17 @@ fn uuid(text: &str) -> Option<[u8; 16]> {
         return None;
     }
     for (byte, pair) in id.iter_mut().zip(digits.chunks(2)) {
-        *byte = pair
-            .iter()
-            .fold(0, |value, digit| value << 4 | *digit as u8);
+        *byte = pair.iter().fold(0, |value, digit| value << 4 | *digit as u8);
     }
     Some(id)
 }
 
 /// Nanoseconds of the monotonic clock.
 pub(super) fn now() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the structure is ours; this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    (time.tv_sec as u64)
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(time.tv_nsec as u64)
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
 #[cfg(test)]

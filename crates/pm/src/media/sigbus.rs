@@ -69,10 +69,7 @@ static INSTALLED: OnceLock<Option<i32>> = OnceLock::new();
 
 impl Block {
     const fn new() -> Block {
-        Block {
-            watches: [const { Watch::new() }; PER_BLOCK],
-            next: OnceLock::new(),
-        }
+        Block { watches: [const { Watch::new() }; PER_BLOCK], next: OnceLock::new() }
     }
 }
 
@@ -94,9 +91,7 @@ impl Watch {
         loop {
             let free = block.watches.iter().find(|watch| {
                 let taken =
-                    watch
-                        .used
-                        .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+                    watch.used.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
                 taken.is_ok()
             });
             if let Some(watch) = free {
@@ -136,8 +131,7 @@ impl Watch {
     #[cold]
     pub(super) fn fail(&self, reason: Reason) {
         let _ =
-            self.failed
-                .compare_exchange(0, reason as u32, Ordering::Release, Ordering::Relaxed);
+            self.failed.compare_exchange(0, reason as u32, Ordering::Release, Ordering::Relaxed);
     }
 
     /// Why the mapping has failed.
@@ -204,11 +198,7 @@ fn guard(code: c_int, address: usize) -> bool {
                 continue;
             }
             let poisoned = code == libc::BUS_MCEERR_AR || code == libc::BUS_MCEERR_AO;
-            watch.fail(if poisoned {
-                Reason::Poisoned
-            } else {
-                Reason::Truncated
-            });
+            watch.fail(if poisoned { Reason::Poisoned } else { Reason::Truncated });
             let huge = conquest_format::GROUP as usize;
             let from = (address / huge * huge).max(start);
             let to = (from + huge).min(end);
@@ -282,14 +272,10 @@ mod tests {
 
     #[test]
     fn watches_are_found_while_registered_and_used_again() {
-        let many: Vec<_> = (0..PER_BLOCK * 2)
-            .map(|n| Watch::register((n + 1) << 40, 4096).unwrap())
-            .collect();
+        let many: Vec<_> =
+            (0..PER_BLOCK * 2).map(|n| Watch::register((n + 1) << 40, 4096).unwrap()).collect();
         for (n, watch) in many.iter().enumerate() {
-            assert_eq!(
-                watch.bounds(),
-                Some(((n + 1) << 40, ((n + 1) << 40) + 4096))
-            );
+            assert_eq!(watch.bounds(), Some(((n + 1) << 40, ((n + 1) << 40) + 4096)));
         }
         many[1].fail(Reason::Bounds);
         many[1].fail(Reason::Poisoned);

@@ -42,10 +42,8 @@ fn allocate(
     let mut start = range.start;
     while start < range.end {
         let len = piece.min(range.end - start);
-        let (from, bytes) = (
-            i64::try_from(start).map_err(invalid)?,
-            i64::try_from(len).map_err(invalid)?,
-        );
+        let (from, bytes) =
+            (i64::try_from(start).map_err(invalid)?, i64::try_from(len).map_err(invalid)?);
         match step(file, from, bytes) {
             Ok(()) => start += len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {

@@ -296,10 +296,6 @@ impl Mapped {
     #[cold]
     fn refuse(&self, at: Offset) {
         let inside = at.is_aligned(WORD) && at.bytes() < self.bytes();
-        self.fail(if inside && self.is_read_only() {
-            Reason::ReadOnly
-        } else {
-            Reason::Bounds
-        });
+        self.fail(if inside && self.is_read_only() { Reason::ReadOnly } else { Reason::Bounds });
     }
 }

@@ -20,12 +20,7 @@ pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// A small region's layout.
 pub fn geometry() -> Geometry {
-    let shape = Shape {
-        max_groups: 4,
-        lanes: 4,
-        slots: 8,
-        locks: 64,
-    };
+    let shape = Shape { max_groups: 4, lanes: 4, slots: 8, locks: 64 };
     Geometry::new(shape).unwrap()
 }
 
@@ -61,11 +56,7 @@ pub fn memfd(flags: libc::c_uint) -> OwnedFd {
     let name = c"conquest-test";
     // SAFETY: the name is a string; the new descriptor is ours.
     let raw = unsafe { libc::memfd_create(name.as_ptr(), flags | libc::MFD_CLOEXEC) };
-    assert!(
-        raw >= 0,
-        "memfd_create: {}",
-        std::io::Error::last_os_error()
-    );
+    assert!(raw >= 0, "memfd_create: {}", std::io::Error::last_os_error());
     // SAFETY: as above.
     unsafe { OwnedFd::from_raw_fd(raw) }
 }
@@ -131,11 +122,7 @@ pub fn fork(work: impl FnOnce(&mut Parent)) -> Child {
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(code) };
     }
-    Child {
-        pid,
-        said: from,
-        status: None,
-    }
+    Child { pid, said: from, status: None }
 }
 
 impl Child {
@@ -146,11 +133,7 @@ impl Child {
 
     /// Waits for so many bytes from the child.
     pub fn hear(&mut self, bytes: usize) -> String {
-        let mut poll = libc::pollfd {
-            fd: self.said.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
+        let mut poll = libc::pollfd { fd: self.said.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut text = vec![0; bytes];
         let mut read = 0;
         while read < bytes {
@@ -230,13 +213,7 @@ pub fn mount_privately(kind: &str, options: &str, at: &Path) {
     let results = unsafe {
         [
             libc::mount(none, c"/".as_ptr(), none, slow, core::ptr::null()),
-            libc::mount(
-                kind.as_ptr(),
-                at.as_ptr(),
-                kind.as_ptr(),
-                0,
-                options.as_ptr().cast(),
-            ),
+            libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()),
         ]
     };
     if results != [0, 0] {

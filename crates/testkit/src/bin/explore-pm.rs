@@ -54,11 +54,7 @@ fn explore_all(first: u64, states: usize) -> ExitCode {
         let budget = STATES_EACH.min(states);
         match plan.record() {
             Ok(scenario) => {
-                let options = Options {
-                    seed,
-                    states: budget,
-                    ..Options::default()
-                };
+                let options = Options { seed, states: budget, ..Options::default() };
                 let found = explore(&scenario.recording, &options, |memory, point| {
                     scenario.judge(memory, point)
                 });
@@ -87,15 +83,10 @@ fn explore_all(first: u64, states: usize) -> ExitCode {
 fn replay_one(seed: u64, state: &str) -> ExitCode {
     let result = plan(seed).record().and_then(|scenario| {
         println!("{:#?}", scenario.plan);
-        replay(
-            &scenario.recording,
-            &Options::default(),
-            state,
-            |memory, point| {
-                println!("{point:?}");
-                scenario.judge(memory, point)
-            },
-        )
+        replay(&scenario.recording, &Options::default(), state, |memory, point| {
+            println!("{point:?}");
+            scenario.judge(memory, point)
+        })
     });
     match result {
         Ok(_) => {
@@ -136,9 +127,6 @@ fn count(mix: &mut HashMap<&'static str, u64>, plan: &Plan) {
 fn sorted(mix: &HashMap<&'static str, u64>) -> String {
     let mut mix: Vec<_> = mix.iter().collect();
     mix.sort();
-    let parts: Vec<String> = mix
-        .iter()
-        .map(|(name, count)| format!("{count} {name}"))
-        .collect();
+    let parts: Vec<String> = mix.iter().map(|(name, count)| format!("{count} {name}")).collect();
     parts.join(", ")
 }
