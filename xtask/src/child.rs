@@ -3,6 +3,7 @@
 //! A child leads a process group of its own. The whole group is killed when the time is up, and
 //! when the child has failed, so that nothing it started stays behind.
 
+use core::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -29,6 +30,16 @@ impl Ended {
     /// Whether it ended well.
     pub(crate) fn is_well(self) -> bool {
         self == Ended::Well
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Well => write!(f, "ended well"),
+            Ended::Badly(status) => write!(f, "{status}"),
+            Ended::TimedOut => write!(f, "out of time"),
+        }
     }
 }
 

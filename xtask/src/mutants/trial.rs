@@ -63,7 +63,7 @@ pub(super) fn baseline(
         if !ended.is_well() {
             let log = std::fs::read_to_string(directory.join("trial-0.log")).unwrap_or_default();
             let name = &program.name;
-            let what = format!("{log}\n{name} fails without a mutant ({ended:?})");
+            let what = format!("{log}\n{name} fails without a mutant: {ended}");
             return Err(Failure::Broken(what));
         }
         if time * 2 > most {
