@@ -1,6 +1,7 @@
 //! The programs of the test kit: crash explorers, kill tests, fuzz targets.
 //!
-//! A program `KIND-NAME` exists if its source does, `crates/testkit/src/bin/KIND-NAME.rs`.
+//! A program `KIND-NAME` exists if its source does: a file or a folder of its name in
+//! `crates/testkit/src/bin`.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +28,8 @@ pub(crate) fn names(root: &Path, kind: &str) -> Vec<String> {
     };
     for entry in entries.flatten() {
         let file = entry.file_name().to_string_lossy().into_owned();
-        let name = file.strip_suffix(".rs").and_then(|n| n.strip_prefix(kind));
+        let stem = file.strip_suffix(".rs").unwrap_or(&file);
+        let name = stem.strip_prefix(kind);
         if let Some(name) = name.and_then(|n| n.strip_prefix('-')) {
             names.push(name.to_owned());
         }

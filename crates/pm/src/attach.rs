@@ -143,7 +143,6 @@ impl<M: Memory, H: Host> Core<M, H> {
                 });
             }
             self.tag.store(superblock.tag(), Ordering::Relaxed);
-            self.recover_dead_slots()?;
         } else {
             self.check_groups()?;
             let next = superblock::next_generation(&superblock, self.host.boot_id());
@@ -153,7 +152,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         self.take_slot()?;
         drop(alone);
-        self.adopt_orphans()
+        self.recover()
     }
 
     fn attach_lock(&self) -> Result<H::Claim> {
@@ -184,16 +183,6 @@ impl<M: Memory, H: Host> Core<M, H> {
                 expected: "1 to the region's maximum",
                 found,
             });
-        }
-        Ok(())
-    }
-
-    fn recover_dead_slots(&self) -> Result<()> {
-        for number in 0..self.geometry.shape().slots {
-            let state = self.geometry.slot(number).plus(slot::STATE);
-            if self.value(state, Ordering::Acquire) != 0 && !self.host.is_claimed(number)? {
-                self.recover_slot(number)?;
-            }
         }
         Ok(())
     }

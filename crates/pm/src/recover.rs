@@ -14,6 +14,20 @@ use crate::host::Host;
 use crate::memory::Memory;
 
 impl<M: Memory, H: Host> Core<M, H> {
+    /// Recovers every process that has died, without waiting for anybody to meet what it left.
+    ///
+    /// # Errors
+    /// Those of the host; [`crate::Error::Corrupt`] if a record is damaged.
+    pub fn recover(&self) -> Result<()> {
+        for number in 0..self.geometry.shape().slots {
+            let state = self.geometry.slot(number).plus(slot::STATE);
+            if self.value(state, Ordering::Acquire) != 0 && !self.host.is_claimed(number)? {
+                self.recover_slot(number)?;
+            }
+        }
+        self.adopt_orphans()
+    }
+
     /// Recovers slot `number`, whose process is dead; false if somebody else is at it or it was
     /// alive after all.
     pub(crate) fn recover_slot(&self, number: u32) -> Result<bool> {

@@ -136,6 +136,10 @@ impl<M: Memory> DyingMemory<M> {
 }
 
 impl<M: Memory> Memory for DyingMemory<M> {
+    fn failure(&self) -> Option<&'static str> {
+        self.memory.failure()
+    }
+
     fn len(&self) -> u64 {
         self.memory.len()
     }

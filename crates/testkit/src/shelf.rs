@@ -398,6 +398,11 @@ pub fn step<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, intent: Intent) -> Result
     tx.set_intent(Intent::default())
 }
 
+/// Operations that `actor` has done.
+pub fn done<M: Memory, H: Host>(core: &Core<M, H>, actor: u32) -> u64 {
+    core.memory().load(done_of(actor), Ordering::Acquire)
+}
+
 /// Reads the whole shelf, checking every rule, and the managers against what it reaches. For a
 /// region at rest.
 ///
