@@ -351,7 +351,9 @@ fn what_the_dead_wrote_back_is_not_made_durable_by_the_fences_of_others() {
                 actor.write_back(data, 8);
             }
             actor.fence();
-            actor.put(seal, held, SeqCst);
+            if actor.load(Offset::new(128), SeqCst) == 1 {
+                actor.put(seal, held, SeqCst);
+            }
             persist(&actor, &[seal], true);
             Ok(held)
         });
