@@ -234,6 +234,7 @@ fn claims_are_seen_across_pid_namespaces() {
     let medium = create(shm.0.as_path());
     let host = host(&medium);
     let here = host.identity();
+    let _claim = host.claim(7).unwrap().unwrap();
     let mut owner = fork(|parent| {
         // SAFETY: no memory is passed.
         let result = unsafe { libc::unshare(libc::CLONE_NEWPID) };
@@ -259,7 +260,6 @@ fn claims_are_seen_across_pid_namespaces() {
         first.signal(libc::SIGKILL);
         first.wait();
     });
-    let _claim = host.claim(7).unwrap().unwrap();
     owner.hear(1);
     assert!(host.is_claimed(6).unwrap());
     assert!(host.claim(6).unwrap().is_none());

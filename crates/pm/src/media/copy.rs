@@ -9,6 +9,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// From so many words up, the string instruction is faster than a loop.
+#[cfg(target_arch = "x86_64")]
 const STRING: usize = 80;
 
 /// Copies `words` words at `from` into `to`.
@@ -117,6 +118,3 @@ unsafe fn move_words(to: *mut u8, from: *const u8, words: usize) {
         );
     }
 }
-
-#[cfg(not(target_arch = "x86_64"))]
-const _: usize = STRING;

@@ -9,9 +9,11 @@ use super::mapped::{Mapped, Window};
 use super::sigbus::Reason;
 use super::{copy, futex};
 use crate::memory::{Memory, Wake};
+#[cfg(target_arch = "x86_64")]
 use crate::persist::persist_fence;
 
 /// From so many bytes up, stores that will be written back anyway go past the caches.
+#[cfg(target_arch = "x86_64")]
 const STREAM: usize = 1024;
 
 /// An order that loads accept: the standard library panics on others.

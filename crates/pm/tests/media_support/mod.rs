@@ -115,7 +115,10 @@ pub fn fork(work: impl FnOnce(&mut Parent)) -> Child {
             Err(reason) => {
                 let text = reason.downcast_ref::<String>().cloned();
                 let text = text.or(reason.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                let _ = parent.0.write_all(text.unwrap_or_default().as_bytes());
+                // A zero byte tells a failure from what the test says.
+                let _ = parent
+                    .0
+                    .write_all(format!("\0{}", text.unwrap_or_default()).as_bytes());
                 101
             }
         };
@@ -143,6 +146,12 @@ impl Child {
             let more = self.said.read(&mut text[read..]).unwrap();
             assert_ne!(more, 0, "the child ended");
             read += more;
+            if text[0] == 0 {
+                let mut rest = String::new();
+                let _ = self.said.read_to_string(&mut rest);
+                let start = String::from_utf8_lossy(&text[1..read]);
+                panic!("the child failed: {start}{rest}");
+            }
         }
         String::from_utf8(text).unwrap()
     }
