@@ -9,7 +9,7 @@
 //! | 0..8 | tag |
 //! | 8..16 | kind |
 //! | 16..48 | argument: pages back to the slab's head (slab tail); otherwise 0 |
-//! | 48..64 | [`check16`](crate::check16) of bits 0..48 at the page's number |
+//! | 48..64 | [`check16`] of bits 0..48 at the page's number |
 
 use crate::check16;
 use crate::kind::Kind;

@@ -19,7 +19,8 @@
 //!
 //! The checksum is [`checksum`](crate::checksum) over the lane's number and the commit word (two
 //! words, seed 0), then over the entries and ranges, then over the present bytes of each prepared
-//! range in turn, each of these in pieces of [`PIECE`] bytes and a shorter last one. A commit word with a nonzero entry count and a matching checksum is a committed
+//! range in turn, each of these in pieces of [`PIECE`] bytes and a shorter last one.
+//! A commit word with a nonzero entry count and a matching checksum is a committed
 //! record; one that does not match never happened.
 
 use crate::{Offset, PAGE, WORD};

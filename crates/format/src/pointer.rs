@@ -1,6 +1,6 @@
 //! Pointer words: how one object names another.
 //!
-//! Bits 0..48 are the target's offset; bits 48..64 are [`check16`](crate::check16) of the offset at
+//! Bits 0..48 are the target's offset; bits 48..64 are [`check16`] of the offset at
 //! the target's kind plus one. The word 0 is "none". So a stray word, or a pointer to an object of
 //! another kind, is refused before it is followed.
 

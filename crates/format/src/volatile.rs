@@ -78,6 +78,9 @@ pub mod lane {
     pub const CURSOR_HIGH: u64 = 216;
     /// Head page, plus one, of the slab that this lane is giving back.
     pub const RECLAIM: u64 = 224;
+    /// Entries of the record whose freed bits are busy, from its application until they no longer
+    /// are.
+    pub const FREED: u64 = 232;
     /// First of the words that name, per kind, the head page of the slab leased, plus one.
     pub const SLABS: u64 = 256;
     /// Largest number of lanes.

@@ -67,7 +67,7 @@ pub trait Host: Sync {
     /// If the system refuses.
     fn adopt(&self) -> Result<()>;
 
-    /// The one-letter state of process `process` (`R`, `S`, `T` …, as in `/proc/PID/stat`), if it
+    /// The one-letter state of process `process` (`R`, `S`, `T` and so on, as in `/proc/PID/stat`), if it
     /// can be seen from pid namespace `namespace`.
     fn process_state(&self, process: u32, namespace: u64) -> Option<char>;
 

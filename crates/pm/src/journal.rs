@@ -17,7 +17,7 @@
 use core::sync::atomic::Ordering;
 
 use conquest_format::journal::{self, Action, Commit, ENTRY, Entry};
-use conquest_format::{Offset, WORD, checksum};
+use conquest_format::{Offset, WORD, checksum, volatile};
 
 use crate::busy::BitWord;
 use crate::core::Core;
@@ -122,6 +122,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                 Action::Set => self.memory.put(entry.target, entry.operand, Ordering::Release),
                 Action::Allocate => self.memory.put_or(entry.target, entry.operand),
                 Action::Free => {
+                    self.note_freed(number, commit.entries);
                     self.mark_busy(entry.target, entry.operand);
                     self.memory.put_and_not(entry.target, entry.operand);
                 }
@@ -141,10 +142,18 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// Lets the bits that the retired record freed be allocated again.
-    pub(crate) fn clear_freed(&self, number: u32, commit: Commit) {
+    ///
+    /// The retired record's entries still stand in the lane, and its volatile record says how many
+    /// they are, so that this can be done for a dead owner too.
+    pub(crate) fn clear_freed(&self, number: u32) {
+        let noted = self.freed_word(number);
+        let entries = u64::from(self.value(noted, Ordering::Acquire));
+        if entries == 0 {
+            return;
+        }
         let lane = self.geometry.lane(number);
         let mut last_group = None;
-        for index in 0..commit.entries {
+        for index in 0..entries.min(journal::ENTRIES_MAX) {
             let entry = Entry::unpack(self.load_pair(entry_at(lane, index)));
             let Some(Entry { target, action: Action::Free, operand }) = entry else {
                 continue;
@@ -164,6 +173,19 @@ impl<M: Memory, H: Host> Core<M, H> {
         if let Some(done) = last_group {
             self.note_pages_freed(done);
         }
+        self.set_value(noted, 0, Ordering::Release);
+    }
+
+    /// Notes that lane `number` is about to make bits busy by a record of `entries` entries.
+    fn note_freed(&self, number: u32, entries: u64) {
+        let noted = self.freed_word(number);
+        if self.value(noted, Ordering::Relaxed) == 0 {
+            self.set_value(noted, entries as u32, Ordering::Release);
+        }
+    }
+
+    fn freed_word(&self, number: u32) -> Offset {
+        self.geometry.lane_record(number).plus(volatile::lane::FREED)
     }
 
     /// Finishes or drops what stands in lane `number`, whose owner is dead or which nobody has
@@ -172,12 +194,13 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// | commit word | checksum | decision |
     /// | --- | --- | --- |
     /// | impossible counts | | corrupt: an error |
-    /// | retired | | nothing to do |
+    /// | retired | | only busy bits may be left to clear |
     /// | armed | matches | committed: apply, retire |
     /// | armed | differs | never committed: retire |
     pub(crate) fn settle_record(&self, number: u32) -> Result<()> {
         let commit = self.commit_word(number)?;
         if !commit.is_armed() {
+            self.clear_freed(number);
             return Ok(());
         }
         let at = self.geometry.lane(number).plus(journal::CHECKSUM);
@@ -194,9 +217,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.apply(number, commit)?;
         }
         self.retire(number, commit);
-        if committed {
-            self.clear_freed(number, commit);
-        }
+        self.clear_freed(number);
         Ok(())
     }
 

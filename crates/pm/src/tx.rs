@@ -346,7 +346,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             return Err(error);
         }
         self.core.retire(self.lane, commit);
-        self.core.clear_freed(self.lane, commit);
+        self.core.clear_freed(self.lane);
         self.step_versions();
         self.commit = commit.retired();
         self.reset_record();

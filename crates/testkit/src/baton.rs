@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - an actor that is not `current` does nothing but wait for its turn, unless the run was halted;
-//! - who goes on is decided by the [`Chooser`] alone, from what is the same in every run of the same
+//! - who goes on is decided by the [`Chooser`] alone, from what is the same in each run of the same
 //!   choices, so a run can be repeated;
 //! - a choice is only counted where there are two or more to choose from; choice 0 is to go on with
 //!   the same actor if it can.

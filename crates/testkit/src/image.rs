@@ -3,7 +3,7 @@
 //! Invariants:
 //! - an image that another one is based on never changes again: whoever makes one gives it away in
 //!   an [`Arc`] and [`Image::set`] is only called on images that nothing is based on;
-//! - a page is copied from the base on the first store into it and stays from then on, so going back
+//! - a page is copied from the base on the first store into it and stays from then on; going back
 //!   to an earlier state costs only the words that differ.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The crash model of `conquest_pm::memory`: which values every word may hold after a power failure.
+//! The crash model of `conquest_pm::memory`: which values a word may hold after a power failure.
 //!
 //! Fed with events in order, [`InFlight`] knows of every word stored its value at its last durable
 //! point and the values since. A write-back covers the stores before it; the next fence of the same

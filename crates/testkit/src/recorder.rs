@@ -3,7 +3,7 @@
 //! Invariants:
 //! - the order of the log is the order in which the stores changed the image: both happen under one
 //!   lock;
-//! - stores out of bounds, of the wrong part or at odd offsets do nothing, and the first one is kept
+//! - stores out of bounds, of the wrong part or at odd offsets do nothing, and the first is kept
 //!   as the memory's [`RecordingMemory::violation`]; so is a load out of bounds;
 //! - [`RecordingMemory::rewind`] gives back the image as it was when the log began.
 

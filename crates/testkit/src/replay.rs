@@ -1,6 +1,6 @@
 //! Replay strings: `seed=0x1/power:cut=17,mask=0x3,junk=zeros/death:cut=5`.
 //!
-//! A crash after a slash happened during the recovery from the one before it. The mask has, from its
+//! A crash after a slash happened during the recovery from the one before. The mask has, from its
 //! low end and in the order of the words in flight, as many bits per word as its number of possible
 //! values needs: with two values each, bit n says whether the n-th word has the new one.
 

@@ -273,10 +273,7 @@ fn what_the_dead_wrote_back_is_not_made_durable_by_the_fences_of_others() {
     actor.put(Offset::new(128), 1, SeqCst);
     let recording = memory.recording();
     for write_back in [true, false] {
-        let options = Options {
-            power: true,
-            ..Options::default()
-        };
+        let options = Options { power: true, ..Options::default() };
         let found = explore(&recording, &options, |m, _| {
             let actor = m.actor(0);
             let (held, sealed) = (actor.load(data, SeqCst), actor.load(seal, SeqCst));
@@ -301,11 +298,7 @@ fn what_the_dead_wrote_back_is_not_made_durable_by_the_fences_of_others() {
 fn deaths_in_a_row_keep_all_that_was_stored() {
     let (tries, done, copy) = (Offset::new(VOLATILE), Offset::new(0), Offset::new(64));
     let memory = RecordingMemory::new(Arc::new(Image::new(8192)), VOLATILE..8192, true);
-    let options = Options {
-        power: false,
-        depth: 3,
-        ..Options::default()
-    };
+    let options = Options { power: false, depth: 3, ..Options::default() };
     let deepest = Mutex::new(0);
     let found = explore(&memory.recording(), &options, |m, at| {
         let actor = m.actor(0);
@@ -327,10 +320,6 @@ fn deaths_in_a_row_keep_all_that_was_stored() {
     });
     assert_eq!(found.failed, 0, "{found}");
     // Three stores, so three deaths in each recovery; the bound at depth 2 is two.
-    assert_eq!(
-        (found.states, found.inner_states),
-        (1, 3 + 9 + 18),
-        "{found}"
-    );
+    assert_eq!((found.states, found.inner_states), (1, 3 + 9 + 18), "{found}");
     assert_eq!(deepest.into_inner().unwrap(), 3);
 }

@@ -1,8 +1,8 @@
 //! The real machine below a region: what its file is, how it is mapped and kept, who lives.
 //!
 //! ```text
-//! Source ── Medium ──┬── Mapped   implements Memory: the bytes
-//!                    └── OsHost   implements Host: space, and the truth about processes
+//! Source -- Medium --+-- Mapped   implements Memory: the bytes
+//!                    +-- OsHost   implements Host: space, and the truth about processes
 //! ```
 //!
 //! Everything unsafe of this crate is here and in [`crate::persist`]. What its safety arguments

@@ -116,9 +116,7 @@ pub fn fork(work: impl FnOnce(&mut Parent)) -> Child {
                 let text = reason.downcast_ref::<String>().cloned();
                 let text = text.or(reason.downcast_ref::<&str>().map(|text| (*text).to_owned()));
                 // A zero byte tells a failure from what the test says.
-                let _ = parent
-                    .0
-                    .write_all(format!("\0{}", text.unwrap_or_default()).as_bytes());
+                let _ = parent.0.write_all(format!("\0{}", text.unwrap_or_default()).as_bytes());
                 101
             }
         };
