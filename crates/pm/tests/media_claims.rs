@@ -294,3 +294,33 @@ fn closed_and_replaced_descriptors_do_not_fool_the_host() {
     })
     .join();
 }
+
+#[test]
+fn a_childs_copy_of_a_claim_leaves_alone_what_is_at_its_address() {
+    let shm = Temporary::shm();
+    let medium = create(shm.0.as_path());
+    let host = host(&medium);
+    let mut claim = host.claim(1).unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let name = shm.0.to_str().unwrap();
+    let line = maps.lines().find(|line| line.ends_with(name)).unwrap();
+    let address = usize::from_str_radix(line.split('-').next().unwrap(), 16).unwrap();
+    fork(|_| {
+        let at = core::ptr::with_exposed_provenance_mut::<libc::c_void>(address);
+        let how = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: replaces nothing: the call fails if the address is in use.
+        let other = unsafe { libc::mmap(at, 4096, how, kind, -1, 0) };
+        assert_eq!(
+            other, at,
+            "the child was to have no part in the claim's page"
+        );
+        drop(claim.take());
+        host.adopt_in_child();
+        // SAFETY: replaces nothing, as above.
+        let again = unsafe { libc::mmap(at, 4096, how, kind, -1, 0) };
+        assert_eq!(again, libc::MAP_FAILED, "the child's own page was unmapped");
+    })
+    .join();
+    assert!(host.is_claimed(1).unwrap());
+}

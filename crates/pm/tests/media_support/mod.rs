@@ -108,6 +108,9 @@ pub fn fork(work: impl FnOnce(&mut Parent)) -> Child {
     assert!(pid >= 0);
     if pid == 0 {
         drop(from);
+        // A test that fails leaves nobody behind.
+        // SAFETY: no memory is passed.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         let mut parent = Parent(to);
         let work = std::panic::AssertUnwindSafe(|| work(&mut parent));
         let code = match std::panic::catch_unwind(work) {
@@ -193,11 +196,11 @@ impl Drop for Child {
     }
 }
 
-/// Sleeps until killed.
+/// Sleeps until killed; ends by itself long after any test would have.
 pub fn sleep_for_ever() -> ! {
-    loop {
-        std::thread::sleep(LIMIT);
-    }
+    std::thread::sleep(2 * LIMIT);
+    // SAFETY: ends the process at once.
+    unsafe { libc::_exit(99) };
 }
 
 /// In a forked child: a file system of type `kind` mounted where nobody else sees it.
