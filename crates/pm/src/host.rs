@@ -67,8 +67,8 @@ pub trait Host: Sync {
     /// If the system refuses.
     fn adopt(&self) -> Result<()>;
 
-    /// The one-letter state of process `process` (`R`, `S`, `T` and so on, as in `/proc/PID/stat`), if it
-    /// can be seen from pid namespace `namespace`.
+    /// The one-letter state of process `process` (`R`, `S`, `T` and so on, as in
+    /// `/proc/PID/stat`), if it can be seen from pid namespace `namespace`.
     fn process_state(&self, process: u32, namespace: u64) -> Option<char>;
 
     /// Backs `ranges` (bytes of the region) with space, extending the file to `len` bytes: from

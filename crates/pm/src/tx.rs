@@ -338,6 +338,8 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             let place = self.entry(self.entries + index as u64);
             self.core.stage_pair(place, [at.bytes(), len]);
         }
+        // The last chance to notice that what was prepared is not in the region at all.
+        self.core.check_health()?;
         let commit = self.commit.next(self.entries, self.ranges_used as u64);
         self.core.arm(self.lane, commit);
         self.step_versions();

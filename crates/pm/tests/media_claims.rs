@@ -311,10 +311,7 @@ fn a_childs_copy_of_a_claim_leaves_alone_what_is_at_its_address() {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         // SAFETY: replaces nothing: the call fails if the address is in use.
         let other = unsafe { libc::mmap(at, 4096, how, kind, -1, 0) };
-        assert_eq!(
-            other, at,
-            "the child was to have no part in the claim's page"
-        );
+        assert_eq!(other, at, "the child was to have no part in the claim's page");
         drop(claim.take());
         host.adopt_in_child();
         // SAFETY: replaces nothing, as above.
