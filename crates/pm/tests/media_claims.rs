@@ -313,7 +313,7 @@ fn a_childs_copy_of_a_claim_leaves_alone_what_is_at_its_address() {
         let other = unsafe { libc::mmap(at, 4096, how, kind, -1, 0) };
         assert_eq!(other, at, "the child was to have no part in the claim's page");
         drop(claim.take());
-        host.adopt_in_child();
+        conquest_pm::host::Host::adopt(&host).unwrap();
         // SAFETY: replaces nothing, as above.
         let again = unsafe { libc::mmap(at, 4096, how, kind, -1, 0) };
         assert_eq!(again, libc::MAP_FAILED, "the child's own page was unmapped");

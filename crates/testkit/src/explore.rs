@@ -2,9 +2,9 @@
 //!
 //! From a [`Recording`] it builds, for both kinds of [`crate::Failure`], the images that the crash
 //! model allows, within the bounds of [`Options`], and calls a check on each. The check recovers
-//! the region through the memory it is given, compares what it finds with what the marks passed so far
-//! promise, and returns a digest of it. Then the check's own log, up to [`crate::Mark::Recovered`],
-//! is explored by the same rules: crashes during recovery.
+//! the region through the memory it is given, compares what it finds with what the marks passed so
+//! far promise, and returns a digest of it. Then the check's own log, up to
+//! [`crate::Mark::Recovered`], is explored by the same rules: crashes during recovery.
 //!
 //! After the death of all processes what was in flight stays in flight: if the power fails during
 //! the recovery that follows, words that the dead stored may be lost.
