@@ -165,6 +165,9 @@ impl<M: Memory, H: Host> Core<M, H> {
             if waited > self.options.attach_patience {
                 return Err(Error::AttachBusy { path: self.path.clone(), waited });
             }
+            if let Some(reason) = self.memory.failure() {
+                return Err(Error::Failed { reason });
+            }
             // A sleep: nobody wakes this word.
             let idle = self.geometry.head(head::ATTACH);
             let seen = self.memory.load(idle, Ordering::Relaxed) as u32;

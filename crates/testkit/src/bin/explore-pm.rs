@@ -8,7 +8,7 @@ use conquest_testkit::shelf::Op;
 use conquest_testkit::{Options, Summary, explore, replay};
 
 /// Images of one scenario.
-const STATES_EACH: usize = 20_000;
+const STATES_EACH: usize = 8_000;
 
 fn main() -> ExitCode {
     let mut states = 1_000_000;
@@ -34,10 +34,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// The plan of scenario `seed`: one actor and two in turn.
+/// The plan of scenario `seed`: in turn one actor, two, and two of which one dies on the way.
 fn plan(seed: u64) -> Plan {
-    let actors = 1 + (seed % 2) as u32;
-    Plan::random(seed, actors, if actors == 1 { 6 } else { 4 })
+    match seed % 3 {
+        0 => Plan::random(seed, 2, 4, true),
+        1 => Plan::random(seed, 1, 6, false),
+        _ => Plan::random(seed, 2, 4, false),
+    }
 }
 
 fn explore_all(first: u64, states: usize) -> ExitCode {
