@@ -13,7 +13,7 @@ use crate::shelf::{self, Contents, Op};
 use crate::{Actor, CrashPoint, Image, Mark, Recording, RecordingMemory, Rng, SimHost, World};
 
 /// A region in simulation.
-pub type SimCore = Core<Actor, SimHost>;
+pub type SimCore = Arc<Core<Actor, SimHost>>;
 
 /// Who did what before the recording began, as the shelf counts it.
 const EARLIER: u32 = 7;
