@@ -79,7 +79,8 @@ pub(crate) fn run_one(
     limit: Duration,
 ) -> Result<Tally, Failure> {
     let program = format!("{kind}-{name}");
-    let selection = ["--release", "-p", "conquest-testkit", "--bin", &program];
+    let profile = if kind == "fuzz" { "fuzz" } else { "release" };
+    let selection = ["--profile", profile, "-p", "conquest-testkit", "--bin", &program];
     let mut build = Command::new("cargo");
     build.arg("build").args(selection).current_dir(tree::root());
     if !child::run_shown(&mut build, BUILD_LIMIT, |_| true)?.is_well() {

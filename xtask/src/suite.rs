@@ -17,8 +17,11 @@ const STEP_LIMIT: Duration = Duration::from_secs(3600);
 /// How long a slice of an explorer or a kill test may take.
 const SLICE_LIMIT: Duration = Duration::from_secs(900);
 /// The slices: a kind of program and its arguments.
-const SLICES: [(&str, [&str; 2]); 2] =
-    [("explore", ["--states", "30000"]), ("kill", ["--kills", "300"])];
+const SLICES: [(&str, [&str; 2]); 3] = [
+    ("explore", ["--states", "30000"]),
+    ("kill", ["--kills", "300"]),
+    ("fuzz", ["--seconds", "10"]),
+];
 
 /// An environment variable to set: name and value.
 type Variable = Option<(&'static str, &'static str)>;

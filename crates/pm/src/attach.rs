@@ -8,6 +8,7 @@
 
 use core::sync::atomic::Ordering;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use conquest_format::geometry::{STATE, Shape};
@@ -108,7 +109,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         path: &Path,
         kinds: &KindTable,
         options: Options<M, H>,
-    ) -> Result<Self> {
+    ) -> Result<Arc<Self>> {
         let superblock = superblock::choose(path, &superblock::read(&memory))?;
         check_kinds(path, kinds, &superblock.kinds)?;
         let geometry = Geometry::new(superblock.shape).ok_or(Error::Corrupt {
@@ -145,7 +146,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.tag.store(superblock.tag(), Ordering::Relaxed);
         } else {
             self.check_groups()?;
-            let next = superblock::next_generation(&superblock, self.host.boot_id());
+            let next = superblock::next_generation(&superblock, self.host.boot_id())?;
             superblock::write(&self.memory, &next);
             self.tag.store(next.tag(), Ordering::Relaxed);
             self.recover_all()?;
@@ -176,7 +177,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// The word that says how large the region is must be possible, before anybody relies on it.
-    fn check_groups(&self) -> Result<()> {
+    pub(crate) fn check_groups(&self) -> Result<()> {
         let at = conquest_format::geometry::STATE_GROUPS;
         let found = self.memory.load(at, Ordering::Acquire);
         if found == 0 || found > self.geometry.shape().max_groups {
@@ -187,29 +188,47 @@ impl<M: Memory, H: Host> Core<M, H> {
                 found,
             });
         }
+        // Between the growth that somebody else does now and this look it can't get less.
+        if found < self.groups_seen.fetch_max(found, Ordering::Relaxed) {
+            return Err(self.damaged("number of groups", at, "no less than before", found));
+        }
         Ok(())
     }
 
+    /// Takes a slot that nobody has used, or else that of a dead process, which is recovered.
     fn take_slot(&self) -> Result<()> {
-        for number in 0..self.geometry.shape().slots {
-            let record = self.geometry.slot(number);
-            if self.value(record.plus(slot::STATE), Ordering::Acquire) != 0 {
-                continue;
+        for of_the_dead in [false, true] {
+            for number in 0..self.geometry.shape().slots {
+                let state = self.geometry.slot(number).plus(slot::STATE);
+                if (self.value(state, Ordering::Acquire) != 0) != of_the_dead {
+                    continue;
+                }
+                if let Some(claim) = self.host.claim(number)? {
+                    return self.use_slot(number, claim);
+                }
             }
-            let Some(claim) = self.host.claim(number)? else {
-                continue;
-            };
-            let identity = self.host.identity();
-            self.set_value(record.plus(slot::PID), identity.process, Ordering::Relaxed);
-            let namespace = record.plus(slot::PID_NAMESPACE);
-            self.memory.store(namespace, identity.namespace, Ordering::Relaxed);
-            self.slot.store(number, Ordering::Relaxed);
-            self.set_value(record.plus(slot::STATE), 1, Ordering::Release);
-            *locked(&self.claim) = Some(claim);
-            return Ok(());
         }
         let slots = self.geometry.shape().slots;
         Err(Error::Slots { path: self.path.clone(), slots })
+    }
+
+    fn use_slot(&self, number: u32, claim: H::Claim) -> Result<()> {
+        let record = self.geometry.slot(number);
+        let state = record.plus(slot::STATE);
+        self.slot.store(number, Ordering::Relaxed);
+        if self.value(state, Ordering::Acquire) != 0
+            && let Err(error) = self.recover_claimed_slot(number)
+        {
+            self.slot.store(NO_SLOT, Ordering::Relaxed);
+            return Err(error);
+        }
+        let identity = self.host.identity();
+        self.set_value(record.plus(slot::PID), identity.process, Ordering::Relaxed);
+        let namespace = record.plus(slot::PID_NAMESPACE);
+        self.memory.store(namespace, identity.namespace, Ordering::Relaxed);
+        self.set_value(state, 1, Ordering::Release);
+        *locked(&self.claim) = Some(claim);
+        Ok(())
     }
 
     /// What every operation does first: the region must be healthy, the process attached (a forked
@@ -224,7 +243,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Gives a forked child a slot of its own. One thread of the child does it, the others wait.
     fn join_as_child(&self) -> Result<()> {
-        let _alone = locked(&self.threads);
+        let _turn = self.wait_for_thread_turn()?;
         if !self.host.is_forked() {
             return Ok(());
         }
@@ -247,6 +266,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             return Ok(());
         };
         let _alone = self.attach_lock()?;
+        self.end("it was detached");
         let number = self.slot.swap(NO_SLOT, Ordering::Relaxed);
         let busy = (0..self.geometry.shape().lanes).any(|lane| {
             conquest_format::volatile::owner_slot(self.lane_owner(lane)) == Some(number)
@@ -258,7 +278,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         drop(claim);
         if !busy && !self.host.is_anyone_attached()? {
             let found = superblock::choose(&self.path, &superblock::read(&self.memory))?;
-            let sequence = found.sequence + 1;
+            let sequence = superblock::next_sequence(&found)?;
             superblock::write(&self.memory, &Superblock { sequence, clean: true, ..found });
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! An attached region: what every other module of this crate works on.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use conquest_format::kind::{Kind, KindSpec, KindTable};
@@ -67,11 +67,19 @@ pub struct Core<M: Memory, H: Host> {
     /// This process's slot; [`NO_SLOT`] while it has none.
     pub(crate) slot: AtomicU32,
     pub(crate) claim: Mutex<Option<H::Claim>>,
-    /// Held by the thread that recovers dead threads of this process.
-    pub(crate) threads: Mutex<()>,
+    /// The thread that recovers dead threads of this process, 0 for none.
+    pub(crate) turn: AtomicU32,
+    /// Most groups that this process has seen.
+    pub(crate) groups_seen: AtomicU64,
+    /// This value, for the threads that use it.
+    pub(crate) this: Weak<Self>,
+    /// Differs between the values of this type in a process.
+    pub(crate) id: u64,
     failed: AtomicBool,
     reason: Mutex<&'static str>,
 }
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// Not a slot number.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
@@ -90,8 +98,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         geometry: Geometry,
         kinds: KindTable,
         options: Options<M, H>,
-    ) -> Self {
-        Core {
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Core {
             memory,
             host,
             geometry,
@@ -101,10 +109,13 @@ impl<M: Memory, H: Host> Core<M, H> {
             tag: AtomicU32::new(0),
             slot: AtomicU32::new(NO_SLOT),
             claim: Mutex::new(None),
-            threads: Mutex::new(()),
+            turn: AtomicU32::new(0),
+            groups_seen: AtomicU64::new(0),
+            this: this.clone(),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             failed: AtomicBool::new(false),
-            reason: Mutex::new(""),
-        }
+            reason: Mutex::new("its state can't be trusted"),
+        })
     }
 
     /// The region's layout.
@@ -135,15 +146,38 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Makes every later operation of this process fail, for `reason`.
     pub(crate) fn fail(&self, reason: &'static str) {
-        *locked(&self.reason) = reason;
-        self.failed.store(true, Ordering::Release);
+        self.end(reason);
         self.set_value(self.geometry.head(head::FAILED), 1, Ordering::Release);
+    }
+
+    /// Makes every later operation on this value fail, for `reason`.
+    pub(crate) fn end(&self, reason: &'static str) {
+        // A signal handler that interrupted this must not wait for it.
+        if let Ok(mut place) = self.reason.try_lock() {
+            *place = reason;
+        }
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// The error for something impossible that no operation could get around: the region has
+    /// failed.
+    #[cold]
+    pub(crate) fn damaged(
+        &self,
+        what: &'static str,
+        offset: Offset,
+        expected: &'static str,
+        found: u64,
+    ) -> Error {
+        self.fail(what);
+        Error::Corrupt { what, offset, expected, found }
     }
 
     /// Whether the region can still be used.
     pub(crate) fn check_health(&self) -> Result<()> {
         if self.failed.load(Ordering::Acquire) {
-            return Err(Error::Failed { reason: *locked(&self.reason) });
+            let reason = self.reason.try_lock().map_or("it is failing now", |reason| *reason);
+            return Err(Error::Failed { reason });
         }
         if let Some(reason) = self.memory.failure() {
             self.fail(reason);

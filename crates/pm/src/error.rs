@@ -221,6 +221,16 @@ pub enum Error {
         /// The lock's number.
         lock: u32,
     },
+    /// No lane for an operation of a signal handler: the one that it interrupted holds lanes, and
+    /// nobody must wait for lanes while he holds one.
+    #[error(
+        "no journal lane is free, and the operation that this signal handler interrupted holds \
+         one; try again after it, or make the region with more lanes"
+    )]
+    OwnLane,
+    /// The process was forked in the middle of an operation, which has not returned in this child.
+    #[error("this child was forked in the middle of an operation: let that return first")]
+    ForkedInside,
     /// A signal arrived during an interruptible wait.
     #[error("interrupted by a signal")]
     Interrupted,

@@ -25,7 +25,12 @@ impl<M: Memory, H: Host> Core<M, H> {
             return Ok(false);
         }
         self.acquire(lane, GROW_PLACE, GROW_LOCK, Mode::Exclusive, false)?;
-        let grown = if self.groups() > seen { Ok(true) } else { self.grow_from(seen) };
+        let grown = if self.groups() > seen {
+            Ok(true)
+        } else {
+            // A number of groups that was damaged must not clear the bitmaps of groups in use.
+            self.check_groups().and_then(|()| self.grow_from(seen))
+        };
         self.release(lane, GROW_PLACE, GROW_LOCK, Mode::Exclusive);
         grown
     }

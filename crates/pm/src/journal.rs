@@ -69,7 +69,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         for index in 0..commit.ranges {
             let [at, len] = self.load_pair(entry_at(lane, commit.entries + index));
             covered += len.min(journal::RANGE_BYTES_MAX + 1);
-            if covered > journal::RANGE_BYTES_MAX {
+            if covered > journal::RANGE_BYTES_MAX || !self.may_prepare(at, len) {
                 return None;
             }
             sum = self.checksum_bytes(sum, Offset::new(at), len);
@@ -229,14 +229,27 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
-    /// Whether a record may change the word at `target`: it lies in the persistent part and is not
-    /// of a superblock or a lane's record.
+    /// Whether `len` bytes at `at` can be a prepared range: they lie in the persistent part after
+    /// the lanes, and have space.
+    fn may_prepare(&self, at: u64, len: u64) -> bool {
+        let tables = self.geometry.lane(self.geometry.shape().lanes).bytes();
+        let volatile = self.geometry.volatile();
+        let end = self.geometry.len_at(self.groups());
+        let Some(last) = at.checked_add(len) else {
+            return false;
+        };
+        at >= tables && last <= end && (last <= volatile.start || at >= volatile.end)
+    }
+
+    /// Whether a record may change the word at `target`: it has space, lies in the persistent part
+    /// and is not of a superblock or a lane's record.
     fn may_change(&self, target: Offset) -> bool {
         let at = target.bytes();
         let lanes = self.geometry.lane(0).bytes();
         let tables = self.geometry.lane(self.geometry.shape().lanes).bytes();
         let state = conquest_format::geometry::STATE.bytes();
-        if at < state || at >= self.memory.len() || self.geometry.volatile().contains(&at) {
+        let end = self.geometry.len_at(self.groups());
+        if at < state || at >= end || self.geometry.volatile().contains(&at) {
             return false;
         }
         if at < lanes || at >= tables {

@@ -16,11 +16,11 @@ use core::sync::atomic::Ordering;
 use conquest_format::volatile::{self, head, lane};
 use conquest_format::{Offset, volatile::QUEUE_CELLS};
 
-use crate::Result;
 use crate::core::Core;
 use crate::host::Host;
 use crate::memory::Memory;
 use crate::wait::Patience;
+use crate::{Error, Result};
 
 thread_local! {
     /// The lane this thread had last: only a hint.
@@ -39,11 +39,38 @@ impl<M: Memory, H: Host> Core<M, H> {
         {
             return Ok(number);
         }
+        if self.has_lane() {
+            return self.take_second_lane();
+        }
         let mut patience = Patience::new(interruptible);
         let ticket = self.draw_ticket(&mut patience)?;
         let taken = self.wait_for_turn(ticket, &mut patience);
         self.strike_ticket(ticket, self.me());
         taken
+    }
+
+    /// Whether an operation of the calling thread, which a signal interrupted, has a lane.
+    fn has_lane(&self) -> bool {
+        let me = self.me();
+        (0..self.geometry.shape().lanes).any(|number| self.lane_owner(number) == me)
+    }
+
+    /// Takes a lane for a signal handler, without waiting: others may wait for what the interrupted
+    /// operation holds.
+    fn take_second_lane(&self) -> Result<u32> {
+        if let Some(number) = self.try_take_any() {
+            return Ok(number);
+        }
+        for number in 0..self.geometry.shape().lanes {
+            self.see_to(number)?;
+        }
+        self.try_take_any().ok_or(Error::OwnLane)
+    }
+
+    /// Refuses to try again and again for what lane `number` has, if an operation of the calling
+    /// thread holds it, which a signal interrupted.
+    pub(crate) fn refuse_own_lane(&self, number: u32) -> Result<()> {
+        if self.lane_owner(number) == self.me() { Err(Error::OwnLane) } else { Ok(()) }
     }
 
     /// Gives lane `number` back.
@@ -108,6 +135,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             let ticket = self.next();
             if u64::from(ticket.wrapping_sub(self.serving())) >= QUEUE_CELLS {
                 self.serve_next();
+                self.check_queue()?;
                 let seen = self.serving();
                 self.sleep(patience, self.geometry.head(head::QUEUE_SERVING), seen, None)?;
                 continue;
@@ -126,19 +154,36 @@ impl<M: Memory, H: Host> Core<M, H> {
             // Unsigned distance: a ticket that was passed over counts as served.
             let serving = self.serving();
             let ahead = ticket.wrapping_sub(serving);
-            if (ahead == 0 || u64::from(ahead) >= QUEUE_CELLS)
-                && let Some(number) = self.try_take_any()
-            {
+            // And a handler may use the turn of the thread that it interrupted.
+            let is_my_turn = ahead == 0
+                || u64::from(ahead) >= QUEUE_CELLS
+                || self.value(self.geometry.queue_cell(serving), Ordering::Acquire) == self.me();
+            if is_my_turn && let Some(number) = self.try_take_any() {
                 return Ok(number);
             }
             if patience.spin() {
                 continue;
             }
             self.serve_next();
+            self.check_queue()?;
             probe = (probe + 1) % self.geometry.shape().lanes;
             let at = self.geometry.head(head::QUEUE_SERVING);
             self.sleep(patience, at, serving, Some(probe))?;
+            // All lanes may have become orphans.
+            self.adopt_orphans()?;
         }
+    }
+
+    /// The queue's counters must be no further apart than the ring is long.
+    fn check_queue(&self) -> Result<()> {
+        let serving = self.serving();
+        let waiting = self.next().wrapping_sub(serving);
+        if u64::from(waiting) > QUEUE_CELLS && self.serving() == serving {
+            let at = self.geometry.head(head::QUEUE_NEXT);
+            let found = u64::from(waiting);
+            return Err(self.damaged("lane queue", at, "no more tickets than cells", found));
+        }
+        Ok(())
     }
 
     /// Gives ticket `ticket` of thread `holder` up and lets the next one be served.
@@ -150,7 +195,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Moves on past tickets that nobody holds any more.
     fn serve_next(&self) {
         let at = self.geometry.head(head::QUEUE_SERVING);
-        loop {
+        for _ in 0..QUEUE_CELLS {
             let serving = self.serving();
             if serving == self.next() {
                 return;
@@ -170,7 +215,8 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Whether thread `holder` can still be waiting.
     fn holds_ticket(&self, holder: u32) -> bool {
-        let Some(slot) = volatile::owner_slot(holder) else {
+        let slots = self.geometry.shape().slots;
+        let Some(slot) = volatile::owner_slot(holder).filter(|&slot| slot < slots) else {
             return false;
         };
         if slot == self.slot.load(Ordering::Relaxed) {

@@ -42,6 +42,7 @@ mod recover;
 mod region;
 mod slab;
 pub mod superblock;
+mod thread;
 pub mod tx;
 mod wait;
 

@@ -153,6 +153,10 @@ impl<M: Memory, H: Host> Core<M, H> {
         if owner >= self.geometry.shape().lanes {
             return Err(self.corrupt_lock(at, value));
         }
+        let has_owner = !matches!(self.lane_owner(owner), 0 | volatile::ORPHAN);
+        if patience.is_lost(has_owner) {
+            return Err(self.corrupt_lock(at, value));
+        }
         self.refuse_own(owner, number)?;
         if patience.spin() {
             return Ok(());
@@ -175,12 +179,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     fn corrupt_lock(&self, at: Offset, value: u32) -> Error {
-        Error::Corrupt {
-            what: "lock word",
-            offset: at,
-            expected: "the number of a lane",
-            found: u64::from(value),
-        }
+        self.damaged("lock word", at, "the number of a lane in use", u64::from(value))
     }
 
     /// With lock `number` held exclusively by `holder`, waits until no lane holds it shared, and
@@ -209,7 +208,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let lanes = self.geometry.shape().lanes;
         (0..lanes).filter(|&lane| lane != holder).find(|&lane| {
             let owner = self.geometry.lane_record(lane).plus(lane::OWNER);
-            self.value(owner, Ordering::Acquire) != 0
+            !matches!(self.value(owner, Ordering::Acquire), 0 | volatile::ORPHAN)
                 && (0..lane::HELD_MAX as u32).any(|place| {
                     let name = self.value(self.held_word(lane, place), Ordering::Acquire);
                     volatile::unpack_held(name) == Some((number, true))

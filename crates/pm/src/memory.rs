@@ -41,7 +41,7 @@ pub enum Wake {
 /// Offsets of words are multiples of 8. An implementation must stay memory-safe whatever the
 /// offset: out of bounds, loads return 0 and stores do nothing, and the region counts as failed.
 /// Other processes store into the same bytes at any time.
-pub trait Memory: Sync {
+pub trait Memory: Sync + 'static {
     /// Bytes of the region: its maximum size.
     fn len(&self) -> u64;
 

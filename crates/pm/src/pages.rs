@@ -402,9 +402,15 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             if holder == self.lane {
                 continue;
             }
-            if holder >= self.core.geometry.shape().lanes || !self.core.try_take(holder, 0) {
+            if holder >= self.core.geometry.shape().lanes {
+                let at = self.core.geometry.group_record(number).plus(group::LEASE);
+                let found = u64::from(holder) + 1;
+                return Err(self.core.damaged("lease of a group", at, "a lane's number", found));
+            }
+            if !self.core.try_take(holder, 0) {
                 // At work, or dead: the space may be there for the next try.
                 self.core.see_to(holder)?;
+                self.core.refuse_own_lane(holder)?;
                 met_another = true;
                 continue;
             }

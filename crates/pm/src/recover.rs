@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use conquest_format::volatile::{self, head, slot};
 
 use crate::Result;
-use crate::core::{Core, locked};
+use crate::core::Core;
 use crate::host::Host;
 use crate::memory::Memory;
 
@@ -60,7 +60,9 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Recovers the lanes of thread `thread` of this process, if it has ended; whether it had.
     pub(crate) fn recover_own_thread(&self, thread: u32) -> Result<bool> {
-        let _alone = locked(&self.threads);
+        let Some(_turn) = self.thread_turn() else {
+            return Ok(false);
+        };
         if self.host.is_thread_alive(thread) {
             return Ok(false);
         }
@@ -68,13 +70,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         Ok(true)
     }
 
-    /// Called by a thread that is about to end: its lanes are settled as if it had died.
-    pub fn thread_ends(&self) -> Result<()> {
-        let _alone = locked(&self.threads);
-        self.settle_thread(self.host.identity().thread)
-    }
-
-    fn settle_thread(&self, thread: u32) -> Result<()> {
+    pub(crate) fn settle_thread(&self, thread: u32) -> Result<()> {
         let dead = volatile::owner(self.slot.load(Ordering::Relaxed), thread);
         for lane in 0..self.geometry.shape().lanes {
             if self.lane_owner(lane) == dead && self.try_take(lane, dead) {

@@ -55,7 +55,7 @@ impl Region {
         kinds: &KindTable,
         write_back: Request,
         options: Options<Mapped, OsHost>,
-    ) -> Result<Region> {
+    ) -> Result<Arc<Region>> {
         let medium = Arc::new(Medium::open(source)?);
         let path = medium.path().to_owned();
         let geometry = look(&medium, &path)?;

@@ -143,7 +143,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             return;
         };
         let page = u64::from(page);
-        if self.slab_lease(page) == lane + 1 {
+        if page < self.groups() * GROUP_PAGES && self.slab_lease(page) == lane + 1 {
             self.set_value(self.slab_lease_word(page), 0, Ordering::Release);
             self.note_object_freed(page);
         }
@@ -229,7 +229,14 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             });
         }
         let page = self.slab_with_room(kind)?;
-        let (index, next) = self.pick(page, kind);
+        let Some((index, next)) = self.pick(page, kind) else {
+            return Err(Error::Corrupt {
+                what: "leased slab",
+                offset: self.core.geometry.slab_map(page),
+                expected: "a free object, as a moment ago",
+                found: 0,
+            });
+        };
         let target = self.core.geometry.slab_map(page);
         self.stage(Entry { target, action: Action::Allocate, operand: 1 << index })?;
         let lease = next << 16 | (self.lane + 1);
@@ -240,12 +247,12 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
 
     /// The free object of the lane's slab at `page` to take, and where to look next: round and
     /// round, so that what was freed last is used last (SIMFS 4.1).
-    fn pick(&self, page: u64, kind: Kind) -> (u64, u32) {
+    fn pick(&self, page: u64, kind: Kind) -> Option<(u64, u32)> {
         let free = !self.unavailable_objects(page, kind);
         let cursor = self.core.value(self.core.slab_lease_word(page), Ordering::Relaxed) >> 16;
         let from = free & (u64::MAX << (cursor % 64));
         let index = if from != 0 { from } else { free }.trailing_zeros();
-        (u64::from(index), (index + 1) % 64)
+        (index < 64).then(|| (u64::from(index), (index + 1) % 64))
     }
 
     fn unavailable_objects(&self, page: u64, kind: Kind) -> u64 {
@@ -282,6 +289,9 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     fn fresh_slab(&self, kind: Kind) -> Option<u64> {
         let at = self.core.slab_word(self.lane, kind);
         let page = u64::from(self.core.value(at, Ordering::Relaxed).checked_sub(1)?);
+        if page >= self.core.groups() * GROUP_PAGES {
+            return None;
+        }
         let bit = page % GROUP_PAGES;
         let word = self.core.geometry.bitmap(page / GROUP_PAGES).plus(bit / 64 * WORD);
         let staged = self.staged_bits(word, Action::Allocate) >> (bit % 64) & 1 == 1;
@@ -393,6 +403,10 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let Ok(Descriptor::Slab(kind)) = self.core.descriptor(head) else {
             return Ok(());
         };
+        let spec = self.core.spec(kind);
+        if !spec.is_object() {
+            return Ok(());
+        }
         let map = self.core.geometry.slab_map(head);
         let is_empty =
             |core: &Core<M, H>| core.busy(map) | core.memory.load(map, Ordering::Acquire) == 0;
@@ -405,7 +419,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             // Leased now: an empty slab stays empty, and stays a slab.
             let still = self.core.descriptor(head).ok() == Some(Descriptor::Slab(kind));
             if still && is_empty(self.core) {
-                self.free_pages(head, u64::from(self.core.spec(kind).slab_pages))?;
+                self.free_pages(head, u64::from(spec.slab_pages))?;
                 self.commit_record()?;
             }
             self.core.set_value(lease, 0, Ordering::Release);

@@ -82,14 +82,24 @@ pub(crate) fn write(memory: &impl Memory, next: &Superblock) {
     memory.fence();
 }
 
+/// The sequence of the superblock after `superblock`.
+pub(crate) fn next_sequence(superblock: &Superblock) -> Result<u64> {
+    superblock.sequence.checked_add(1).ok_or(Error::Corrupt {
+        what: "superblock",
+        offset: SUPERBLOCKS[0],
+        expected: "a sequence that can be stepped",
+        found: superblock.sequence,
+    })
+}
+
 /// The superblock with the next attach generation, for whoever attaches first.
-pub(crate) fn next_generation(superblock: &Superblock, boot_id: [u8; 16]) -> Superblock {
-    Superblock {
-        sequence: superblock.sequence + 1,
+pub(crate) fn next_generation(superblock: &Superblock, boot_id: [u8; 16]) -> Result<Superblock> {
+    Ok(Superblock {
+        sequence: next_sequence(superblock)?,
         attach_generation: superblock.next_generation(),
         boot_id,
         clean: false,
         live_protocol: LIVE_PROTOCOL,
         ..superblock.clone()
-    }
+    })
 }

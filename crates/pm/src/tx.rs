@@ -23,6 +23,7 @@ use crate::journal::entry_at;
 use crate::lock::Mode;
 use crate::memory::Memory;
 use crate::object::Place;
+use crate::thread::Open;
 use crate::{Error, Result};
 
 /// Locks that a transaction can hold; the held list's last place is for the region's growth.
@@ -54,6 +55,7 @@ pub struct Tx<'c, M: Memory, H: Host> {
     emptied: [Option<u64>; EMPTIED_MAX],
     /// Whether the lane is left at the end; otherwise it stays the caller's.
     leaves_lane: bool,
+    _open: Open,
 }
 
 impl<M: Memory, H: Host> Core<M, H> {
@@ -74,6 +76,8 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     fn begin_with(&self, interruptible: bool) -> Result<Tx<'_, M, H>> {
+        let _open = Open::new();
+        self.note_thread();
         self.enter()?;
         let lane = self.take_lane(interruptible)?;
         match self.begin_on(lane, interruptible, true) {
@@ -117,6 +121,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             interruptible,
             emptied: [None; EMPTIED_MAX],
             leaves_lane,
+            _open: Open::new(),
         })
     }
 

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use std::time::Duration;
 
 use conquest_format::Offset;
-use conquest_format::volatile::{self, lane, slot};
+use conquest_format::volatile::{self, head, lane, slot};
 
 use crate::core::{Core, Holder};
 use crate::host::Host;
@@ -15,6 +15,8 @@ use crate::{Error, Result};
 const SPINS: u32 = 64;
 /// Longest sleep before the holder's death is looked for: a fifth of the promised 100 ms.
 const NAP: Duration = Duration::from_millis(20);
+/// Looks at a lock between which its holder's lane belonged to nobody, before it counts as lost.
+const LOST: u32 = 10;
 /// Nanoseconds after which a holder is named.
 const SLOW: u64 = 1_000_000_000;
 
@@ -25,12 +27,14 @@ pub(crate) struct Patience {
     since: Option<u64>,
     /// Nanoseconds waited when a holder was last named.
     named: u64,
+    /// Sleeps in a row after which the holder's lane belonged to nobody.
+    lost: u32,
     interruptible: bool,
 }
 
 impl Patience {
     pub(crate) fn new(interruptible: bool) -> Self {
-        Patience { spins: 0, since: None, named: 0, interruptible }
+        Patience { spins: 0, since: None, named: 0, lost: 0, interruptible }
     }
 
     /// Whether it is still too early to sleep.
@@ -38,6 +42,13 @@ impl Patience {
         self.spins += 1;
         core::hint::spin_loop();
         self.spins <= SPINS
+    }
+
+    /// Whether what is waited for has been held by nobody's lane for so long that nobody will ever
+    /// let go of it. A lane that was left and taken again between two looks is no such.
+    pub(crate) fn is_lost(&mut self, has_owner: bool) -> bool {
+        self.lost = if has_owner || self.since.is_none() { 0 } else { self.lost + 1 };
+        self.lost > LOST
     }
 }
 
@@ -78,7 +89,12 @@ impl<M: Memory, H: Host> Core<M, H> {
             return Ok(false);
         };
         if owner == volatile::ORPHAN {
+            // Whoever waits for lanes, or begins next, adopts it.
+            self.set_value(self.geometry.head(head::ORPHANS), 1, Ordering::Release);
             return Ok(false);
+        }
+        if number >= self.geometry.shape().slots {
+            return Err(self.damaged("owner of a lane", at, "a process slot", u64::from(owner)));
         }
         if number == self.slot.load(Ordering::Relaxed) {
             return self.recover_own_thread(volatile::owner_thread(owner));
@@ -95,7 +111,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         };
         let at = self.geometry.lane_record(holder).plus(lane::OWNER);
         let owner = self.value(at, Ordering::Acquire);
-        let Some(number) = volatile::owner_slot(owner) else {
+        let slots = self.geometry.shape().slots;
+        let Some(number) = volatile::owner_slot(owner).filter(|&slot| slot < slots) else {
             return;
         };
         let record = self.geometry.slot(number);

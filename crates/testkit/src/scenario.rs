@@ -16,7 +16,7 @@ use crate::{SimHost, World};
 /// A simulated process's memory, which may end its life.
 pub type SimMemory = DyingMemory<Actor>;
 /// A region in simulation.
-pub type SimCore = Core<SimMemory, SimHost>;
+pub type SimCore = Arc<Core<SimMemory, SimHost>>;
 
 /// Who did what before the recording began, as the shelf counts it.
 const EARLIER: u32 = 7;

@@ -8,6 +8,7 @@
 //!
 //! Clearing a list is an intent: one step a node.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use conquest_format::geometry::STATE_ROOTS;
@@ -258,7 +259,7 @@ pub fn perform<M: Memory, H: Host>(core: &Core<M, H>, actor: u32, op: Op) -> Res
 
 fn stage<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, actor: u32, op: Op) -> Result<()> {
     let done = tx.get(done_of(actor));
-    tx.set(done_of(actor), done + 1)?;
+    tx.set(done_of(actor), done.wrapping_add(1))?;
     match op {
         Op::Push { list, id, pages } => {
             tx.lock(list, Mode::Exclusive)?;
@@ -285,7 +286,7 @@ fn stage<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, actor: u32, op: Op) -> Resul
             }
             let at = word_of(tx.core(), first, TOUCHED)?;
             let touched = tx.get(at);
-            tx.set(at, touched + 1)
+            tx.set(at, touched.wrapping_add(1))
         }
         Op::Clear { list } => {
             let mut arguments = [0; 7];
@@ -341,7 +342,7 @@ fn link<M: Memory, H: Host>(
     tx.set(first_of(list), node.word())?;
     let sum = tx.get(sum_of(list)).wrapping_add(id);
     tx.set(sum_of(list), sum)?;
-    let count = tx.get(count_of(list)) + 1;
+    let count = tx.get(count_of(list)).wrapping_add(1);
     tx.set(count_of(list), count)
 }
 
@@ -392,7 +393,7 @@ pub fn step<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, intent: Intent) -> Result
     let list = intent.arguments[0] as u32;
     tx.lock(list, Mode::Exclusive)?;
     if pop(tx, list)? {
-        let cleared = tx.get(cleared_of(list)) + 1;
+        let cleared = tx.get(cleared_of(list)).wrapping_add(1);
         return tx.set(cleared_of(list), cleared);
     }
     tx.set_intent(Intent::default())
@@ -415,6 +416,7 @@ pub fn examine<M: Memory, H: Host>(core: &Core<M, H>) -> Result<(Contents, Vec<F
     for list in 0..LISTS {
         let mut next = load(first_of(list));
         let mut sum = 0_u64;
+        let mut seen = BTreeSet::new();
         while next != 0 {
             let node = Ptr::<Node>::from_word(next, first_of(list))?;
             let word = |index| Ok::<u64, Error>(load(word_of(core, node, index)?));
@@ -425,7 +427,7 @@ pub fn examine<M: Memory, H: Host>(core: &Core<M, H>) -> Result<(Contents, Vec<F
             sum = sum.wrapping_add(id);
             let nodes = &mut contents.lists[list as usize];
             nodes.push((id, word(TOUCHED)?));
-            if nodes.len() > 1 << 20 {
+            if !seen.insert(node.offset()) {
                 return Err(wrong("list without an end", first_of(list), next));
             }
             next = word(NEXT)?;
@@ -434,7 +436,7 @@ pub fn examine<M: Memory, H: Host>(core: &Core<M, H>) -> Result<(Contents, Vec<F
         if load(sum_of(list)) != sum || load(count_of(list)) != count {
             return Err(wrong("list's sum or count", sum_of(list), sum));
         }
-        contents.cleared += load(cleared_of(list));
+        contents.cleared = contents.cleared.wrapping_add(load(cleared_of(list)));
     }
     for actor in 0..ACTORS {
         contents.done[actor as usize] = load(done_of(actor));

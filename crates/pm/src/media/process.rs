@@ -4,6 +4,9 @@ use std::io;
 
 /// Whether thread `thread` of this process exists.
 pub(super) fn is_thread_alive(thread: u32) -> bool {
+    if thread == 0 {
+        return false;
+    }
     let process = std::process::id();
     // SAFETY: signal 0 is sent to nobody; no memory is passed.
     let result = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };

@@ -18,7 +18,7 @@ use conquest_testkit::{DyingMemory, Fate};
 use crate::process::signal_self;
 
 /// A process's view of the region.
-pub(crate) type View = Core<DyingMemory<Mapped>, OsHost>;
+pub(crate) type View = Arc<Core<DyingMemory<Mapped>, OsHost>>;
 
 /// A region on a memfd, which is gone when the last process is.
 pub(crate) struct Arena {

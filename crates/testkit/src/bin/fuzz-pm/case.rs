@@ -1,0 +1,156 @@
+//! One case: a region is corrupted, used all the same, and judged.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use conquest_format::Geometry;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Core, Error, Options};
+use conquest_testkit::scenario::{Plan, shape};
+use conquest_testkit::shelf::{self, Op};
+use conquest_testkit::{Image, RecordingMemory, Rng, World};
+
+use crate::corrupt::{corruption, next_tag};
+use crate::memory::{Change, Endless, Flipping, OneThread};
+
+/// Steps that a case may take.
+const STEPS: u64 = 3_000_000;
+/// Regions to corrupt.
+const BASES: u64 = 24;
+
+/// Outcomes by name.
+pub(crate) type Counts = BTreeMap<String, u64>;
+
+/// What all cases of a seed share.
+pub(crate) struct Bases {
+    seed: u64,
+    geometry: Geometry,
+    images: Vec<Arc<Image>>,
+}
+
+/// Where the last panic was.
+static PANIC: Mutex<String> = Mutex::new(String::new());
+
+/// Panics are told by the case that they end.
+pub(crate) fn keep_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        if let Ok(mut place) = PANIC.lock() {
+            *place = info.to_string().replace('\n', " ");
+        }
+    }));
+}
+
+impl Bases {
+    pub(crate) fn new(seed: u64) -> Result<Bases, String> {
+        let geometry = Geometry::new(shape()).ok_or("impossible shape")?;
+        let base = |number| Plan::random(seed.wrapping_add(number), 1, 0, false).base();
+        let images = (0..BASES).map(|number| base(number).map(|(image, _)| image));
+        Ok(Bases { seed, geometry, images: images.collect::<Result<_, _>>()? })
+    }
+
+    /// Runs case `number`; on failure says why.
+    pub(crate) fn run(&self, number: u64, counts: &mut Counts) -> Result<(), String> {
+        let mut rng = Rng::stream(self.seed, number);
+        let base = &self.images[rng.below(self.images.len() as u64) as usize];
+        let needs = rng.chance(1, 2);
+        let memory = RecordingMemory::new(Arc::clone(base), self.geometry.volatile(), needs);
+        let when = rng.below(3);
+        let get = |word| memory.image().get(word);
+        let (what, changes) = corruption(&mut rng, &self.geometry, &get, next_tag(&get));
+        let mut later = Vec::new();
+        if when == 0 {
+            for &(word, value) in &changes {
+                memory.image().set(word, value);
+            }
+        } else {
+            let start = rng.below(6000);
+            let between = if rng.chance(1, 2) { 0 } else { rng.below(200) };
+            later.extend((0..).zip(&changes).map(|(i, &change)| (start + i * between, change)));
+        }
+        let case = Case { bases: self, memory: &memory, changes: later };
+        let ended = catch_unwind(AssertUnwindSafe(|| case.play(&mut rng, counts)));
+        let explain = |why: String| {
+            format!(
+                "{why}; {what}, {}: {}",
+                if when == 0 { "before" } else { "while" },
+                text(&changes)
+            )
+        };
+        if let Err(reason) = ended {
+            if reason.is::<Endless>() {
+                return Err(explain("endless".into()));
+            }
+            let place = PANIC.lock().map(|place| place.clone()).unwrap_or_default();
+            return Err(explain(place));
+        }
+        memory.violation().map_or(Ok(()), |violation| Err(explain(violation)))
+    }
+}
+
+fn text(changes: &[Change]) -> String {
+    let shown = changes.iter().take(6).map(|(word, value)| format!("{:#x}={value:#x}", word * 8));
+    format!("{} words: {}", changes.len(), shown.collect::<Vec<_>>().join(" "))
+}
+
+struct Case<'a> {
+    bases: &'a Bases,
+    memory: &'a RecordingMemory,
+    changes: Vec<(u64, Change)>,
+}
+
+impl Case<'_> {
+    fn play(&self, rng: &mut Rng, counts: &mut Counts) {
+        let world = World::new(self.memory.clock());
+        let mut changes = self.changes.clone();
+        for pid in 1..=2 {
+            let memory =
+                Flipping::new(self.memory.this_thread(), STEPS, std::mem::take(&mut changes));
+            let host = OneThread(world.process(pid));
+            let options = Options {
+                intents: Some(Box::new(shelf::step)),
+                growth_groups: 1,
+                attach_patience: Duration::from_millis(20),
+                ..Options::default()
+            };
+            let path = Path::new("simulated core");
+            let core = Core::attach(memory, host, path, &shelf::kinds(), options);
+            let core = match core {
+                Ok(core) => core,
+                Err(error) => {
+                    count(counts, "attach", &Err(error));
+                    continue;
+                }
+            };
+            for number in 0..rng.below(16) {
+                let op = Op::random(rng, pid, 1000 + number, 400);
+                count(counts, "operation", &shelf::perform(&core, pid, op));
+            }
+            count(counts, "recover", &core.recover());
+            count(counts, "examine", &shelf::examine(&core).map(|_| ()));
+            if rng.chance(1, 2) {
+                world.kill(pid);
+            }
+            count(counts, "detach", &core.detach());
+            debug_assert!(core.memory().len() == self.bases.geometry.len());
+        }
+    }
+}
+
+/// Counts what an action came to.
+pub(crate) fn count(counts: &mut Counts, action: &str, result: &Result<(), Error>) {
+    let kind = match result {
+        Ok(()) => "success".to_owned(),
+        Err(error @ Error::Corrupt { what, .. }) => {
+            let _message = error.to_string();
+            format!("Corrupt {what}")
+        }
+        Err(error) => {
+            let text = format!("{error:?}");
+            text.split([' ', '{', '(']).next().unwrap_or_default().to_owned()
+        }
+    };
+    *counts.entry(format!("{action}: {kind}")).or_default() += 1;
+}
