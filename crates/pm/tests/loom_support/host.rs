@@ -19,7 +19,8 @@ pub(crate) struct World {
 
 impl World {
     pub(super) fn new(slots: u32) -> Arc<World> {
-        let world = World { claims: Mutex::default(), kept: Mutex::new(vec![0; slots as usize + 1]) };
+        let world =
+            World { claims: Mutex::default(), kept: Mutex::new(vec![0; slots as usize + 1]) };
         world.start();
         Arc::new(world)
     }
@@ -32,7 +33,8 @@ impl World {
 
     pub(super) fn start(&self) {
         let kept = locked(&self.kept).clone();
-        *locked(&self.claims) = kept.into_iter().map(|value| Arc::new(AtomicU32::new(value))).collect();
+        *locked(&self.claims) =
+            kept.into_iter().map(|value| Arc::new(AtomicU32::new(value))).collect();
     }
 
     /// Process `actor`.
@@ -79,7 +81,8 @@ impl Drop for ModelClaim {
     fn drop(&mut self) {
         // Who unwinds has died: the kernel frees it, in `World::kill`.
         if !std::thread::panicking() {
-            let _ = self.world.word(self.lock).compare_exchange(self.actor + 1, 0, Release, Acquire);
+            let _ =
+                self.world.word(self.lock).compare_exchange(self.actor + 1, 0, Release, Acquire);
         }
     }
 }

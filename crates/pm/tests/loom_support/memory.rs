@@ -45,6 +45,17 @@ impl Guard {
 /// Called before each store into the persistent part: actor, offset, and the value or bits.
 pub(crate) type Hook = Box<dyn Fn(u32, Offset, u64) + Send + Sync>;
 
+/// A word of loom's.
+///
+/// Of each object loom remembers only the last access, and takes two loads for independent: a load
+/// of one thread is forgotten when another thread loads too, and when that one then stores, loom
+/// does not try the store before the first load. So every access is announced by a change of a
+/// second object, which changes nothing and orders nothing.
+struct Watched {
+    word: AtomicU64,
+    accesses: AtomicU64,
+}
+
 struct Futex {
     bucket: loom::sync::Mutex<()>,
     sleepers: Condvar,
@@ -57,7 +68,7 @@ pub(crate) struct Region {
     /// What an execution starts from.
     image: Mutex<Words>,
     changed: Mutex<Words>,
-    watched: Mutex<HashMap<u64, Arc<AtomicU64>>>,
+    watched: Mutex<HashMap<u64, Arc<Watched>>>,
     futexes: Mutex<HashMap<u64, Arc<Futex>>>,
     hook: Mutex<Option<Arc<Hook>>>,
     /// Stores that each doomed actor has left.
@@ -90,7 +101,10 @@ impl Region {
         locked(&self.doomed).clear();
         locked(&self.stores).clear();
         *locked(&self.hook) = None;
-        let word = |at: &Offset| (at.bytes(), Arc::new(AtomicU64::new(self.plain(at.bytes()))));
+        let word = |at: &Offset| {
+            let word = AtomicU64::new(self.plain(at.bytes()));
+            (at.bytes(), Arc::new(Watched { word, accesses: AtomicU64::new(0) }))
+        };
         let watched = words.iter().map(word).collect();
         *locked(&self.watched) = watched;
         let mut futexes = HashMap::new();
@@ -130,9 +144,12 @@ impl Region {
         }
     }
 
-    fn watched(&self, at: Offset) -> Option<Arc<AtomicU64>> {
+    /// The word at `at`, about to be accessed, if it is watched.
+    fn watched(&self, at: Offset) -> Option<Arc<Watched>> {
         assert!(at.is_aligned(WORD) && at.bytes() < self.len, "out of bounds: {at}");
-        locked(&self.watched).get(&at.bytes()).map(Arc::clone)
+        let watched = locked(&self.watched).get(&at.bytes()).map(Arc::clone)?;
+        watched.accesses.fetch_add(0, Ordering::Relaxed);
+        Some(watched)
     }
 }
 
@@ -176,7 +193,7 @@ impl ModelMemory {
 
     fn set(&self, at: Offset, value: u64, order: Ordering) {
         match self.region.watched(at) {
-            Some(word) => word.store(value, order),
+            Some(watched) => watched.word.store(value, order),
             None => self.region.set_plain(at.bytes(), value),
         }
     }
@@ -192,7 +209,7 @@ impl Memory for ModelMemory {
             return 0;
         }
         match self.region.watched(at) {
-            Some(word) => word.load(order),
+            Some(watched) => watched.word.load(order),
             None => self.region.plain(at.bytes()),
         }
     }
@@ -222,8 +239,8 @@ impl Memory for ModelMemory {
         if !self.may_store() {
             return Ok(current);
         }
-        if let Some(word) = self.region.watched(at) {
-            return word.compare_exchange(current, new, success, failure);
+        if let Some(watched) = self.region.watched(at) {
+            return watched.word.compare_exchange(current, new, success, failure);
         }
         let found = self.region.plain(at.bytes());
         if found != current {
@@ -289,7 +306,7 @@ impl Memory for ModelMemory {
         if self.may_store() {
             self.tell(at, bits);
             match self.region.watched(at) {
-                Some(word) => drop(word.fetch_or(bits, Ordering::AcqRel)),
+                Some(watched) => drop(watched.word.fetch_or(bits, Ordering::AcqRel)),
                 None => self.region.set_plain(at.bytes(), self.region.plain(at.bytes()) | bits),
             }
         }
@@ -299,7 +316,7 @@ impl Memory for ModelMemory {
         if self.may_store() {
             self.tell(at, bits);
             match self.region.watched(at) {
-                Some(word) => drop(word.fetch_and(!bits, Ordering::AcqRel)),
+                Some(watched) => drop(watched.word.fetch_and(!bits, Ordering::AcqRel)),
                 None => self.region.set_plain(at.bytes(), self.region.plain(at.bytes()) & !bits),
             }
         }

@@ -12,7 +12,7 @@
 //! Everything here runs on one thread of the system; loom's threads are coroutines. The standard
 //! library's mutexes here are never held across an operation of loom.
 
-#![allow(dead_code)] // Each model uses its part.
+#![allow(dead_code, unused_imports)] // Each model uses its part.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Helpers fail as tests do.
 
 mod host;
@@ -181,7 +181,11 @@ pub(crate) fn spawn(work: impl FnOnce() + 'static) -> JoinHandle<()> {
 }
 
 /// Explores every execution of `run` with at most `preemptions` preemptions.
-pub(crate) fn explore(name: &str, preemptions: usize, run: impl Fn() + Send + Sync + 'static) -> u64 {
+pub(crate) fn explore(
+    name: &str,
+    preemptions: usize,
+    run: impl Fn() + Send + Sync + 'static,
+) -> u64 {
     let count = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&count);
     let start = Instant::now();
