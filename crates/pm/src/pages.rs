@@ -94,9 +94,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let bitmap = self.geometry.bitmap(number);
         GroupBits(core::array::from_fn(|word| {
             let at = bitmap.plus(word as u64 * WORD);
-            // Busy first: a bit that is no longer busy has been cleared before.
-            let busy = self.busy(at);
-            busy | self.memory.load(at, Ordering::Acquire)
+            self.allocated_or_busy(at)
         }))
     }
 

@@ -53,8 +53,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// The objects of the slab at `page` that nobody can allocate now.
     fn slab_occupied(&self, page: u64, kind: Kind) -> u64 {
         let map = self.geometry.slab_map(page);
-        let busy = self.busy(map);
-        busy | self.memory.load(map, Ordering::Acquire) | !all_objects(self.spec(kind).objects())
+        self.allocated_or_busy(map) | !all_objects(self.spec(kind).objects())
     }
 
     fn partial_word(&self, number: u64, kind: Kind) -> (Offset, u32) {
@@ -408,8 +407,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             return Ok(());
         }
         let map = self.core.geometry.slab_map(head);
-        let is_empty =
-            |core: &Core<M, H>| core.busy(map) | core.memory.load(map, Ordering::Acquire) == 0;
+        let is_empty = |core: &Core<M, H>| core.allocated_or_busy(map) == 0;
         if self.core.slab_lease(head) != 0 || !is_empty(self.core) {
             return Ok(());
         }
