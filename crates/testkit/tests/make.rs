@@ -1,5 +1,7 @@
 //! Making a region: on a medium full of somebody's data, and with the power failing meanwhile.
 
+#![expect(clippy::unwrap_used, reason = "tests fail by panics")]
+
 use std::path::Path;
 use std::sync::Arc;
 
