@@ -19,7 +19,7 @@ use conquest_format::{Geometry, Offset, PAGE, journal};
 
 use crate::core::{Core, NO_SLOT, Options, locked};
 use crate::host::Host;
-use crate::memory::Memory;
+use crate::memory::{Memory, Window};
 use crate::superblock;
 use crate::{Error, Result};
 
@@ -147,6 +147,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         } else {
             self.check_groups()?;
             let next = superblock::next_generation(&superblock, self.host.boot_id())?;
+            let _window = Window::open(&self.memory)?;
             superblock::write(&self.memory, &next);
             self.tag.store(next.tag(), Ordering::Relaxed);
             self.recover_all()?;
@@ -279,6 +280,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         if !busy && !self.host.is_anyone_attached()? {
             let found = superblock::choose(&self.path, &superblock::read(&self.memory))?;
             let sequence = superblock::next_sequence(&found)?;
+            let _window = Window::open(&self.memory)?;
             superblock::write(&self.memory, &Superblock { sequence, clean: true, ..found });
         }
         Ok(())

@@ -45,7 +45,7 @@ pub(crate) fn run(seed: u64, number: u64, counts: &mut Counts) -> Result<(), Str
         Ok::<_, String>(Region::open(
             Source::from(copy()?),
             &shelf::kinds(),
-            Request::default(),
+            Access::default(),
             options,
         ))
     };
