@@ -43,8 +43,8 @@ fn alone(name: &str, body: impl FnOnce()) {
     let output = again.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let complained = String::from_utf8_lossy(&output.stderr);
-    for line in said.lines().filter(|line| line.starts_with("measured:")) {
-        println!("{line}");
+    for at in said.lines().filter_map(|line| line.find("measured:").map(|at| &line[at..])) {
+        println!("{at}");
     }
     assert!(output.status.success(), "{}\n{said}\n{complained}", output.status);
 }
@@ -63,10 +63,7 @@ fn region(lanes: u32) -> Temporary {
     file
 }
 
-fn open_with(
-    path: &Path,
-    on_slow: Option<Box<dyn Fn(Holder) + Send + Sync>>,
-) -> Arc<Region> {
+fn open_with(path: &Path, on_slow: Option<Box<dyn Fn(Holder) + Send + Sync>>) -> Arc<Region> {
     let options = Options { on_slow, ..Options::default() };
     Region::open(Source::from(path), &kinds(), Request::default(), options).unwrap()
 }
@@ -429,12 +426,15 @@ fn death_is_seen_across_pid_namespaces() {
 #[test]
 fn a_stopped_holder_is_named_and_not_recovered() {
     alone("a_stopped_holder_is_named_and_not_recovered", || {
-        let file = region(2);
+        let file = region(3);
         let named: Arc<Mutex<Vec<Holder>>> = Arc::default();
         let list = Arc::clone(&named);
-        let core = open_with(&file.0, Some(Box::new(move |holder| {
-            list.lock().unwrap().push(holder);
-        })));
+        let core = open_with(
+            &file.0,
+            Some(Box::new(move |holder| {
+                list.lock().unwrap().push(holder);
+            })),
+        );
         let mut holder = fork(|parent| {
             let core = open(&file.0);
             let mut tx = core.begin().unwrap();
