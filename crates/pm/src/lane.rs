@@ -170,6 +170,11 @@ impl<M: Memory, H: Host> Core<M, H> {
             }
             self.serve_next();
             self.check_queue()?;
+            if self.next().wrapping_sub(ticket) as i32 <= 0 {
+                let at = self.geometry.head(head::QUEUE_NEXT);
+                let found = u64::from(self.next());
+                return Err(self.damaged("lane queue", at, "tickets past those drawn", found));
+            }
             probe = (probe + 1) % self.geometry.shape().lanes;
             let at = self.geometry.head(head::QUEUE_SERVING);
             self.sleep(patience, at, serving, Some(probe))?;

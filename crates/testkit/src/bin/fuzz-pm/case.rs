@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use conquest_format::Geometry;
-use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Error, Options};
 use conquest_testkit::scenario::{Plan, shape};
 use conquest_testkit::shelf::{self, Op};
 use conquest_testkit::{Image, RecordingMemory, Rng, World};
 
-use crate::corrupt::{corruption, next_tag};
+use crate::corrupt::{corruption, next_tag, superblock};
 use crate::memory::{Change, Endless, Flipping, OneThread};
 
 /// Steps that a case may take.
@@ -56,21 +55,22 @@ impl Bases {
         let mut rng = Rng::stream(self.seed, number);
         let base = &self.images[rng.below(self.images.len() as u64) as usize];
         let needs = rng.chance(1, 2);
-        let memory = RecordingMemory::new(Arc::clone(base), self.geometry.volatile(), needs);
+        let image = Image::over(Arc::clone(base));
         let when = rng.below(3);
-        let get = |word| memory.image().get(word);
+        let get = |word| image.get(word);
         let (what, changes) = corruption(&mut rng, &self.geometry, &get, next_tag(&get));
         let mut later = Vec::new();
         if when == 0 {
             for &(word, value) in &changes {
-                memory.image().set(word, value);
+                image.set(word, value);
             }
         } else {
             let start = rng.below(6000);
             let between = if rng.chance(1, 2) { 0 } else { rng.below(200) };
             later.extend((0..).zip(&changes).map(|(i, &change)| (start + i * between, change)));
         }
-        let case = Case { bases: self, memory: &memory, changes: later };
+        let mut case =
+            Case { bases: self, image: Arc::new(image), needs, changes: later, violation: None };
         let ended = catch_unwind(AssertUnwindSafe(|| case.play(&mut rng, counts)));
         let explain = |why: String| {
             format!(
@@ -80,13 +80,15 @@ impl Bases {
             )
         };
         if let Err(reason) = ended {
-            if reason.is::<Endless>() {
-                return Err(explain("endless".into()));
+            if let Some(Endless(trace)) = reason.downcast_ref() {
+                let is_ours = |line: &&str| line.contains("/pm/src/");
+                let places: Vec<&str> = trace.lines().filter(is_ours).take(8).collect();
+                return Err(explain(format!("endless: {}", places.join(" "))));
             }
             let place = PANIC.lock().map(|place| place.clone()).unwrap_or_default();
             return Err(explain(place));
         }
-        memory.violation().map_or(Ok(()), |violation| Err(explain(violation)))
+        case.violation.take().map_or(Ok(()), |violation| Err(explain(violation)))
     }
 }
 
@@ -97,45 +99,61 @@ fn text(changes: &[Change]) -> String {
 
 struct Case<'a> {
     bases: &'a Bases,
-    memory: &'a RecordingMemory,
+    image: Arc<Image>,
+    needs: bool,
     changes: Vec<(u64, Change)>,
+    violation: Option<String>,
 }
 
 impl Case<'_> {
-    fn play(&self, rng: &mut Rng, counts: &mut Counts) {
-        let world = World::new(self.memory.clock());
-        let mut changes = self.changes.clone();
+    fn play(&mut self, rng: &mut Rng, counts: &mut Counts) {
+        // Long runs take long to fill.
+        let pages = if rng.chance(1, 50) { 400 } else { 3 };
         for pid in 1..=2 {
-            let memory =
-                Flipping::new(self.memory.this_thread(), STEPS, std::mem::take(&mut changes));
-            let host = OneThread(world.process(pid));
-            let options = Options {
-                intents: Some(Box::new(shelf::step)),
-                growth_groups: 1,
-                attach_patience: Duration::from_millis(20),
-                ..Options::default()
-            };
-            let path = Path::new("simulated core");
-            let core = Core::attach(memory, host, path, &shelf::kinds(), options);
-            let core = match core {
-                Ok(core) => core,
-                Err(error) => {
-                    count(counts, "attach", &Err(error));
-                    continue;
-                }
-            };
-            for number in 0..rng.below(16) {
-                let op = Op::random(rng, pid, 1000 + number, 400);
-                count(counts, "operation", &shelf::perform(&core, pid, op));
-            }
-            count(counts, "recover", &core.recover());
-            count(counts, "examine", &shelf::examine(&core).map(|_| ()));
-            if rng.chance(1, 2) {
-                world.kill(pid);
-            }
-            count(counts, "detach", &core.detach());
-            debug_assert!(core.memory().len() == self.bases.geometry.len());
+            // A superblock may say that the region is another one: the memory then believes it.
+            let found = superblock(&|word| self.image.get(word));
+            let geometry = found.and_then(|found| Geometry::new(found.shape));
+            let volatile = geometry.unwrap_or_else(|| self.bases.geometry.clone()).volatile();
+            let memory = RecordingMemory::new(Arc::clone(&self.image), volatile, self.needs);
+            self.use_region(&memory, pid, pages, rng, counts);
+            self.violation = self.violation.take().or(memory.violation());
+            self.image = memory.snapshot();
         }
+    }
+
+    fn use_region(
+        &mut self,
+        memory: &RecordingMemory,
+        pid: u32,
+        pages: u64,
+        rng: &mut Rng,
+        counts: &mut Counts,
+    ) {
+        let world = World::new(memory.clock());
+        let changes = std::mem::take(&mut self.changes);
+        let memory = Flipping::new(memory.this_thread(), STEPS, changes);
+        let host = OneThread(world.process(pid));
+        let options = Options {
+            intents: Some(Box::new(shelf::step)),
+            growth_groups: 1,
+            attach_patience: Duration::from_millis(20),
+            ..Options::default()
+        };
+        let path = Path::new("simulated core");
+        let core = match Core::attach(memory, host, path, &shelf::kinds(), options) {
+            Ok(core) => core,
+            Err(error) => return count(counts, "attach", &Err(error)),
+        };
+        for number in 0..rng.below(16) {
+            let op = Op::random(rng, pid, 1000 + number, pages);
+            count(counts, "operation", &shelf::perform(&core, pid, op));
+        }
+        count(counts, "recover", &core.recover());
+        count(counts, "examine", &shelf::examine(&core).map(|_| ()));
+        if rng.chance(1, 2) {
+            world.kill(pid);
+        }
+        count(counts, "detach", &core.detach());
     }
 }
 

@@ -4,7 +4,7 @@ use conquest_format::descriptor::Descriptor;
 use conquest_format::geometry::{STATE_GROUPS, STATE_ROOTS, STATE_SLAB_GROUPS, SUPERBLOCKS};
 use conquest_format::journal::{self, Commit};
 use conquest_format::kind::Kind;
-use conquest_format::superblock::{RawSuperblock, SIZE};
+use conquest_format::superblock::{RawSuperblock, SIZE, Superblock};
 use conquest_format::volatile::{self, group, head, lane, lock, slab, slot};
 use conquest_format::{GROUP_PAGES, Geometry, LINE, Offset, PAGE, WORD, checksum, pointer};
 use conquest_testkit::Rng;
@@ -412,8 +412,8 @@ const fn kind(number: u8) -> Kind {
     }
 }
 
-/// The tag of the attach generation after the one in the superblocks.
-pub(crate) fn next_tag(get: &dyn Fn(u64) -> u64) -> u32 {
+/// The superblock that counts, if any does.
+pub(crate) fn superblock(get: &dyn Fn(u64) -> u64) -> Option<Superblock> {
     let read = |copy: Offset| {
         let mut bytes = [0; SIZE];
         for (index, piece) in (0..).zip(bytes.chunks_mut(8)) {
@@ -422,6 +422,10 @@ pub(crate) fn next_tag(get: &dyn Fn(u64) -> u64) -> u32 {
         RawSuperblock::from_bytes(&bytes).check().ok()
     };
     let copies = SUPERBLOCKS.map(read);
-    let newest = copies.into_iter().flatten().max_by_key(|copy| copy.sequence);
-    newest.map_or(1, |copy| copy.next_generation() as u32)
+    copies.into_iter().flatten().max_by_key(|copy| copy.sequence)
+}
+
+/// The tag of the attach generation after the one in the superblocks.
+pub(crate) fn next_tag(get: &dyn Fn(u64) -> u64) -> u32 {
+    superblock(get).map_or(1, |found| found.next_generation() as u32)
 }

@@ -1,5 +1,6 @@
 //! A memory in which words change by themselves, and a machine with one living thread.
 
+use std::backtrace::Backtrace;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +12,8 @@ use conquest_pm::host::{Host, Identity};
 use conquest_pm::memory::{Memory, Wake};
 use conquest_testkit::{Actor, SimClaim, SimHost};
 
-/// What an endless case unwinds with.
-pub(crate) struct Endless;
+/// What an endless case unwinds with: where it was.
+pub(crate) struct Endless(pub(crate) String);
 
 /// A word's number and what it becomes.
 pub(crate) type Change = (u64, u64);
@@ -46,7 +47,7 @@ impl Flipping {
             }
         }
         if step > self.limit && !std::thread::panicking() {
-            resume_unwind(Box::new(Endless));
+            resume_unwind(Box::new(Endless(Backtrace::force_capture().to_string())));
         }
         &self.memory
     }

@@ -1,0 +1,538 @@
+//! Threads, signals, `fork`, `exec` and death, in real processes.
+//!
+//! Each scenario runs in a process of its own: this program again, told by a variable which
+//! scenario it is. A scenario that hangs is killed.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+mod media_support;
+
+use std::mem::ManuallyDrop;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use conquest_format::geometry::{STATE_ROOTS, Shape};
+use conquest_format::kind::{KINDS, KindSpec, KindTable};
+use conquest_format::{Offset, WORD};
+use conquest_pm::attach::NewRegion;
+use conquest_pm::check::Reachable;
+use conquest_pm::host::Host;
+use conquest_pm::media::Source;
+use conquest_pm::persist::Request;
+use conquest_pm::{Error, Holder, Mode, Options, Region, Result};
+use media_support::*;
+
+/// A dead owner is promised to be found within 100 ms; a loaded machine gets more.
+const FOUND: Duration = Duration::from_millis(500);
+const SCENARIO: &str = "CONQUEST_SCENARIO";
+
+/// Runs `body` in a process of its own: this test, started again.
+fn alone(name: &str, body: impl FnOnce()) {
+    if std::env::var(SCENARIO).as_deref() == Ok(name) {
+        // SAFETY: sets a timer of this process, which ends it if the scenario hangs.
+        unsafe { libc::alarm(2 * LIMIT.as_secs() as u32) };
+        return body();
+    }
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(SCENARIO, name);
+    let output = again.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    for at in said.lines().filter_map(|line| line.find("measured:").map(|at| &line[at..])) {
+        println!("{at}");
+    }
+    assert!(output.status.success(), "{}\n{said}\n{complained}", output.status);
+}
+
+fn kinds() -> KindTable {
+    let mut kinds = [KindSpec::UNUSED; KINDS];
+    kinds[1] = KindSpec::object(200).unwrap();
+    kinds
+}
+
+fn region(lanes: u32) -> Temporary {
+    let file = Temporary::shm();
+    let shape = Shape { max_groups: 2, lanes, slots: 8, locks: 64 };
+    let new = NewRegion { shape, kinds: kinds(), uuid: [5; 16], created: 5, groups: 1 };
+    Region::create(Source::from(file.0.as_path()), 0o600, &new).unwrap();
+    file
+}
+
+fn open_with(path: &Path, on_slow: Option<Box<dyn Fn(Holder) + Send + Sync>>) -> Arc<Region> {
+    let options = Options { on_slow, ..Options::default() };
+    Region::open(Source::from(path), &kinds(), Request::default(), options).unwrap()
+}
+
+fn open(path: &Path) -> Arc<Region> {
+    open_with(path, None)
+}
+
+fn root(number: u32) -> Offset {
+    STATE_ROOTS.plus(u64::from(number) * WORD)
+}
+
+/// Steps the root that lock `number` guards.
+fn step(core: &Region, number: u32) -> Result<()> {
+    core.run(|tx| {
+        tx.lock(number, Mode::Exclusive)?;
+        let value = tx.get(root(number));
+        tx.set(root(number), value + 1)
+    })
+}
+
+fn root_of(core: &Region, number: u32) -> u64 {
+    use conquest_pm::memory::Memory;
+    core.memory().load(root(number), Ordering::Acquire)
+}
+
+fn assert_clean(core: &Region) {
+    assert_eq!(core.check(&Reachable::default()).unwrap(), []);
+}
+
+fn thread_id() -> i32 {
+    // SAFETY: no memory is passed.
+    unsafe { libc::gettid() }
+}
+
+/// An operation that is never ended.
+fn leave_open(core: &Region, number: u32) {
+    let mut tx = ManuallyDrop::new(core.begin().unwrap());
+    tx.lock(number, Mode::Exclusive).unwrap();
+    tx.set(root(number), 99).unwrap();
+}
+
+#[test]
+fn more_threads_than_lanes_all_get_their_turns() {
+    alone("more_threads_than_lanes_all_get_their_turns", || {
+        let file = region(2);
+        let core = open(&file.0);
+        let done: Vec<u64> = std::thread::scope(|scope| {
+            let work = |number: u32| {
+                let core = &core;
+                move || {
+                    let (since, mut count) = (Instant::now(), 0);
+                    while since.elapsed() < Duration::from_secs(2) {
+                        step(core, number % 8).unwrap();
+                        count += 1;
+                    }
+                    count
+                }
+            };
+            let threads: Vec<_> = (0..16).map(|number| scope.spawn(work(number))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let (least, most) = (*done.iter().min().unwrap(), *done.iter().max().unwrap());
+        println!("measured: 16 threads on 2 lanes: {least} to {most} operations each");
+        assert!(least > 0 && most / least <= 10, "{done:?}");
+        let total: u64 = (0..8).map(|number| root_of(&core, number)).sum();
+        assert_eq!(total, done.iter().sum::<u64>());
+        assert_clean(&core);
+    });
+}
+
+static CORE: OnceLock<Arc<Region>> = OnceLock::new();
+static MAIN: AtomicI32 = AtomicI32::new(0);
+static INSIDE: AtomicBool = AtomicBool::new(false);
+static ALARMS: AtomicU64 = AtomicU64::new(0);
+static NESTED: AtomicU64 = AtomicU64::new(0);
+static OWN: AtomicU64 = AtomicU64::new(0);
+static WRONG: AtomicU64 = AtomicU64::new(0);
+
+/// Enters the library, whatever the thread was doing.
+extern "C" fn enter_library(signal: libc::c_int) {
+    let main = MAIN.load(Ordering::SeqCst);
+    if thread_id() != main {
+        // SAFETY: no memory is passed; to a thread of this process.
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), main, signal) };
+        return;
+    }
+    let Some(core) = CORE.get() else { return };
+    let inside = INSIDE.load(Ordering::SeqCst);
+    let number = (ALARMS.fetch_add(1, Ordering::SeqCst) % 2) as u32;
+    match step(core, number) {
+        Ok(()) if inside => NESTED.fetch_add(1, Ordering::SeqCst),
+        Ok(()) => 0,
+        Err(Error::OwnLock { lock: 0 }) if inside => OWN.fetch_add(1, Ordering::SeqCst),
+        Err(_) => WRONG.fetch_add(1, Ordering::SeqCst),
+    };
+}
+
+fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: a sigaction is plain data; the handler lives as long as the program.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        assert_eq!(libc::sigaction(signal, &raw const action, core::ptr::null_mut()), 0);
+    }
+}
+
+#[test]
+fn a_signal_handler_nests_or_is_refused_at_once() {
+    alone("a_signal_handler_nests_or_is_refused_at_once", || {
+        let file = region(4);
+        let core = CORE.get_or_init(|| open(&file.0));
+        MAIN.store(thread_id(), Ordering::SeqCst);
+        step(core, 0).unwrap();
+        handle(libc::SIGUSR1, enter_library);
+        let ends = AtomicBool::new(false);
+        let main = thread_id();
+        std::thread::scope(|scope| {
+            let contend = |number| {
+                let (core, ends) = (&core, &ends);
+                scope.spawn(move || {
+                    while !ends.load(Ordering::SeqCst) {
+                        step(core, number).unwrap();
+                        std::thread::sleep(Duration::from_micros(50));
+                    }
+                })
+            };
+            contend(0);
+            contend(1);
+            scope.spawn(|| {
+                while !ends.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_micros(150));
+                    // SAFETY: no memory is passed; to a thread of this process.
+                    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), main, libc::SIGUSR1) };
+                }
+            });
+            let since = Instant::now();
+            while since.elapsed() < Duration::from_secs(2) {
+                let mut tx = core.begin().unwrap();
+                INSIDE.store(true, Ordering::SeqCst);
+                tx.lock(0, Mode::Exclusive).unwrap();
+                let value = tx.get(root(0));
+                tx.set(root(0), value + 1).unwrap();
+                tx.commit().unwrap();
+                INSIDE.store(false, Ordering::SeqCst);
+            }
+            ends.store(true, Ordering::SeqCst);
+        });
+        let counts = [&ALARMS, &NESTED, &OWN, &WRONG].map(|count| count.load(Ordering::SeqCst));
+        println!("measured: signals, nested, refused, wrong: {counts:?}");
+        assert!(counts[1] > 0 && counts[2] > 0 && counts[3] == 0, "{counts:?}");
+        handle(libc::SIGUSR1, ignore);
+        assert_clean(core);
+    });
+}
+
+extern "C" fn ignore(_: libc::c_int) {}
+
+unsafe extern "C-unwind" {
+    fn pthread_exit(value: *mut libc::c_void) -> !;
+}
+unsafe extern "C" {
+    fn pthread_create(
+        thread: *mut libc::pthread_t,
+        attributes: *const libc::pthread_attr_t,
+        start: extern "C-unwind" fn(*mut libc::c_void) -> *mut libc::c_void,
+        argument: *mut libc::c_void,
+    ) -> libc::c_int;
+}
+
+extern "C-unwind" fn exits(_: *mut libc::c_void) -> *mut libc::c_void {
+    leave_open(CORE.get().unwrap(), 1);
+    // SAFETY: nothing on this thread's stack needs to be dropped.
+    unsafe { pthread_exit(core::ptr::null_mut()) }
+}
+
+/// Runs `start` in a thread that the standard library knows nothing of.
+fn foreign_thread(start: extern "C-unwind" fn(*mut libc::c_void) -> *mut libc::c_void) {
+    let mut thread = 0;
+    let null = core::ptr::null_mut();
+    // SAFETY: the thread's number is ours; the function takes no argument; joined once.
+    unsafe {
+        assert_eq!(pthread_create(&raw mut thread, core::ptr::null(), start, null), 0);
+        assert_eq!(libc::pthread_join(thread, core::ptr::null_mut()), 0);
+    }
+}
+
+#[test]
+fn a_thread_that_ends_leaves_nothing_behind() {
+    alone("a_thread_that_ends_leaves_nothing_behind", || {
+        let (file, other) = (region(2), region(2));
+        let core = CORE.get_or_init(|| open(&file.0));
+        let second = open(&other.0);
+        // It returns, with an operation open on each of two regions.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                leave_open(core, 0);
+                leave_open(&second, 0);
+            });
+        });
+        let quick = |what: &str, core: &Region, number| {
+            let since = Instant::now();
+            step(core, number).unwrap();
+            println!("measured: after {what}: {:?}", since.elapsed());
+        };
+        quick("a return", core, 0);
+        quick("a return, second region", &second, 0);
+        // It panics, and its operation is dropped.
+        let panicked = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let mut tx = core.begin().unwrap();
+                tx.lock(2, Mode::Exclusive).unwrap();
+                panic!("on purpose");
+            });
+            thread.join()
+        });
+        assert!(panicked.is_err());
+        quick("a panic", core, 2);
+        foreign_thread(exits);
+        quick("pthread_exit", core, 1);
+        // The region is gone before the thread is.
+        let third = region(2);
+        let core3 = open(&third.0);
+        let (go, gone) = mpsc::channel::<()>();
+        let thread = {
+            let core3 = Arc::clone(&core3);
+            std::thread::spawn(move || {
+                leave_open(&core3, 0);
+                drop(core3);
+                gone.recv().unwrap();
+            })
+        };
+        until("the thread is inside", || Arc::strong_count(&core3) == 1);
+        drop(core3);
+        go.send(()).unwrap();
+        thread.join().unwrap();
+        assert_clean(&open(&third.0));
+        assert_clean(core);
+        assert_clean(&second);
+        assert_eq!((root_of(core, 0), root_of(core, 1), root_of(core, 2)), (1, 1, 1));
+    });
+}
+
+#[test]
+fn a_thread_that_the_kernel_ends_is_found_dead() {
+    alone("a_thread_that_the_kernel_ends_is_found_dead", || {
+        let file = region(2);
+        let core = open(&file.0);
+        for number in 0..6 {
+            let copy = Arc::clone(&core);
+            let (say, hear) = mpsc::channel();
+            let _never_joined = std::thread::spawn(move || {
+                leave_open(&copy, number);
+                say.send(thread_id()).unwrap();
+                // SAFETY: ends this thread alone, without anything else; nobody joins it.
+                unsafe { libc::syscall(libc::SYS_exit, 0) };
+            });
+            hear.recv_timeout(LIMIT).unwrap();
+            let since = Instant::now();
+            step(&core, number).unwrap();
+            println!("measured: after SYS_exit: {:?}", since.elapsed());
+            assert!(since.elapsed() < FOUND);
+        }
+        assert_clean(&core);
+    });
+}
+
+/// Waits for lock 0 while `end` ends its holder; how long the wait went on after that.
+fn wait_out(core: &Region, end: impl FnOnce()) -> Duration {
+    let begun = Mutex::new(Instant::now());
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            step(core, 0).unwrap();
+            begun.lock().unwrap().elapsed()
+        });
+        std::thread::sleep(Duration::from_millis(150));
+        *begun.lock().unwrap() = Instant::now();
+        end();
+        waiter.join().unwrap()
+    })
+}
+
+#[test]
+fn a_process_that_dies_or_runs_another_program_is_recovered() {
+    alone("a_process_that_dies_or_runs_another_program_is_recovered", || {
+        let file = region(2);
+        let core = open(&file.0);
+        for round in 0..5 {
+            let mut holder = fork(|parent| {
+                leave_open(&open(&file.0), 0);
+                parent.say("x");
+                sleep_for_ever();
+            });
+            holder.hear(1);
+            let waited = wait_out(&core, || holder.signal(libc::SIGKILL));
+            println!("measured: after death number {round}: {waited:?}");
+            assert!(waited < FOUND, "{waited:?}");
+            holder.wait();
+        }
+        // Another thread of it calls exec while one is inside.
+        let mut holder = fork(|parent| {
+            let core = open(&file.0);
+            let (say, hear) = mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                leave_open(&core, 0);
+                say.send(()).unwrap();
+                sleep_for_ever();
+            });
+            hear.recv_timeout(LIMIT).unwrap();
+            parent.say("x");
+            // SAFETY: stops itself until told to go on.
+            unsafe { libc::raise(libc::SIGSTOP) };
+            let error = Command::new("sleep").arg("20").exec();
+            drop(thread);
+            panic!("exec: {error}");
+        });
+        holder.hear(1);
+        let waited = wait_out(&core, || holder.signal(libc::SIGCONT));
+        println!("measured: after exec: {waited:?}");
+        assert!(waited < 2 * FOUND, "{waited:?}");
+        holder.signal(libc::SIGKILL);
+        holder.wait();
+        assert_clean(&core);
+    });
+}
+
+#[test]
+fn death_is_seen_across_pid_namespaces() {
+    alone("death_is_seen_across_pid_namespaces", || {
+        let file = region(2);
+        let core = open(&file.0);
+        let mut outer = fork(|parent| {
+            // SAFETY: no memory is passed.
+            let made = unsafe { libc::unshare(libc::CLONE_NEWPID) };
+            let error = std::io::Error::last_os_error();
+            assert_eq!(made, 0, "needs a pid namespace, as root; refused: {error}");
+            let mut inner = fork(|inner| {
+                assert_eq!(std::process::id(), 1);
+                leave_open(&open(&file.0), 0);
+                inner.say("x");
+                sleep_for_ever();
+            });
+            inner.hear(1);
+            parent.say("x");
+            // SAFETY: stops itself until told to go on.
+            unsafe { libc::raise(libc::SIGSTOP) };
+            inner.signal(libc::SIGKILL);
+            inner.wait();
+        });
+        outer.hear(1);
+        let waited = wait_out(&core, || outer.signal(libc::SIGCONT));
+        println!("measured: after death in another pid namespace: {waited:?}");
+        assert!(waited < FOUND, "{waited:?}");
+        outer.join();
+        assert_clean(&core);
+    });
+}
+
+#[test]
+fn a_stopped_holder_is_named_and_not_recovered() {
+    alone("a_stopped_holder_is_named_and_not_recovered", || {
+        let file = region(3);
+        let named: Arc<Mutex<Vec<Holder>>> = Arc::default();
+        let list = Arc::clone(&named);
+        let core = open_with(
+            &file.0,
+            Some(Box::new(move |holder| {
+                list.lock().unwrap().push(holder);
+            })),
+        );
+        let mut holder = fork(|parent| {
+            let core = open(&file.0);
+            let mut tx = core.begin().unwrap();
+            tx.lock(0, Mode::Exclusive).unwrap();
+            parent.say("x");
+            // SAFETY: stops itself until told to go on.
+            unsafe { libc::raise(libc::SIGSTOP) };
+            tx.set(root(0), 41).unwrap();
+            tx.commit().unwrap();
+        });
+        holder.hear(1);
+        let since = Instant::now();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| step(&core, 0).unwrap());
+            until("the holder is named", || !named.lock().unwrap().is_empty());
+            assert!(since.elapsed() >= Duration::from_secs(1), "{:?}", since.elapsed());
+            assert!(!waiter.is_finished());
+            step(&core, 1).unwrap();
+            holder.signal(libc::SIGCONT);
+            waiter.join().unwrap();
+        });
+        let first = named.lock().unwrap()[0];
+        println!("measured: {first:?}");
+        assert_eq!((first.process as i32, first.state), (holder.pid, Some('T')));
+        assert_eq!(first.thread as i32, holder.pid);
+        assert!(first.waited < Duration::from_millis(1500), "{first:?}");
+        holder.join();
+        assert_eq!(root_of(&core, 0), 42);
+        assert_clean(&core);
+    });
+}
+
+#[test]
+fn an_interruptible_wait_ends_by_a_signal() {
+    alone("an_interruptible_wait_ends_by_a_signal", || {
+        let file = region(2);
+        let core = open(&file.0);
+        handle(libc::SIGUSR2, ignore);
+        let mut tx = core.begin().unwrap();
+        tx.lock(0, Mode::Exclusive).unwrap();
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (say, hear) = mpsc::channel();
+            let waiter = scope.spawn(|| {
+                let say = say;
+                say.send(thread_id()).unwrap();
+                let mut tx = core.begin_interruptible().unwrap();
+                let waited = tx.lock(0, Mode::Exclusive);
+                ends.store(true, Ordering::SeqCst);
+                waited
+            });
+            let thread = hear.recv_timeout(LIMIT).unwrap();
+            until("the wait ends", || {
+                // SAFETY: no memory is passed; to a thread of this process.
+                unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR2) };
+                ends.load(Ordering::SeqCst)
+            });
+            assert!(matches!(waiter.join().unwrap(), Err(Error::Interrupted)));
+        });
+        tx.commit().unwrap();
+        assert_clean(&core);
+    });
+}
+
+#[test]
+fn a_forked_child_has_a_slot_of_its_own_and_no_part_in_open_operations() {
+    alone("a_forked_child_has_a_slot_of_its_own_and_no_part_in_open_operations", || {
+        let file = region(4);
+        let core = open(&file.0);
+        let mut open_one = core.begin().unwrap();
+        open_one.lock(3, Mode::Exclusive).unwrap();
+        open_one.set(root(3), 7).unwrap();
+        let mut open_one = Some(open_one);
+        let mut child = fork(|parent| {
+            let refused = open_one.take().unwrap().commit();
+            assert!(matches!(refused, Err(Error::Again | Error::ForkedInside)), "{refused:?}");
+            parent.say("x");
+            for _ in 0..2000 {
+                step(&core, 0).unwrap();
+            }
+            assert!(core.host().is_claimed(0).unwrap() && core.host().is_claimed(1).unwrap());
+            parent.say("y");
+            sleep_for_ever();
+        });
+        child.hear(1);
+        for _ in 0..2000 {
+            step(&core, 0).unwrap();
+        }
+        child.hear(1);
+        assert!(core.host().is_claimed(0).unwrap() && core.host().is_claimed(1).unwrap());
+        assert!(!core.host().is_claimed(2).unwrap());
+        assert_eq!((root_of(&core, 0), root_of(&core, 3)), (4000, 0));
+        child.signal(libc::SIGKILL);
+        child.wait();
+        until("its slot is free", || !core.host().is_claimed(1).unwrap());
+        open_one.take().unwrap().commit().unwrap();
+        assert_eq!(root_of(&core, 3), 7);
+        core.recover().unwrap();
+        assert_clean(&core);
+    });
+}
