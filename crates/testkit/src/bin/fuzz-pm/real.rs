@@ -10,8 +10,8 @@ use conquest_format::geometry::Shape;
 use conquest_format::{Geometry, Offset, WORD};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::Source;
-use conquest_pm::persist::Request;
-use conquest_pm::{Options, Region};
+
+use conquest_pm::{Access, Options, Region};
 use conquest_testkit::Rng;
 use conquest_testkit::shelf::{self, Op};
 
