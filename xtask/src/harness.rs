@@ -38,6 +38,20 @@ pub(crate) fn names(root: &Path, kind: &str) -> Vec<String> {
     names
 }
 
+/// Crates in the workspace at `root` that have loom models: tests whose names begin with `loom_`.
+pub(crate) fn models(root: &Path) -> Vec<String> {
+    let mut crates: Vec<String> = tree::paths(&root.join("crates"))
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|path| path.split_once("/tests/loom_"))
+        .filter(|(_, rest)| !rest.contains('/'))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    crates.sort();
+    crates.dedup();
+    crates
+}
+
 /// Runs `cargo xtask KIND ARGUMENTS`.
 pub(crate) fn run(kind: &str, arguments: &[String]) -> Result<Tally, Failure> {
     let known = names(&tree::root(), kind);

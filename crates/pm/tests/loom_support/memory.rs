@@ -1,6 +1,6 @@
 //! The region's bytes: watched words are loom's, all others plain.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -73,6 +73,7 @@ pub(crate) struct Region {
     hook: Mutex<Option<Arc<Hook>>>,
     /// Stores that each doomed actor has left.
     doomed: Mutex<HashMap<u32, u64>>,
+    dead: Mutex<HashSet<u32>>,
     stores: Mutex<HashMap<u32, u64>>,
 }
 
@@ -87,6 +88,7 @@ impl Region {
             futexes: Mutex::default(),
             hook: Mutex::default(),
             doomed: Mutex::default(),
+            dead: Mutex::default(),
             stores: Mutex::default(),
         })
     }
@@ -99,6 +101,7 @@ impl Region {
     pub(super) fn start(&self, words: &[Offset]) {
         locked(&self.changed).clear();
         locked(&self.doomed).clear();
+        locked(&self.dead).clear();
         locked(&self.stores).clear();
         *locked(&self.hook) = None;
         let word = |at: &Offset| {
@@ -124,6 +127,11 @@ impl Region {
 
     pub(super) fn doom(&self, actor: u32, stores: u64) {
         locked(&self.doomed).insert(actor, stores);
+    }
+
+    /// `actor` does nothing any more.
+    pub(super) fn die(&self, actor: u32) {
+        locked(&self.dead).insert(actor);
     }
 
     /// Stores that `actor` has made in this execution.
@@ -166,7 +174,7 @@ impl ModelMemory {
 
     /// Whether nothing has an effect any more: the actor has died, or the model has failed.
     fn is_dead(&self) -> bool {
-        std::thread::panicking() || locked(&self.region.doomed).get(&self.actor) == Some(&0)
+        std::thread::panicking() || locked(&self.region.dead).contains(&self.actor)
     }
 
     /// Before each store: whether it happens. Unwinds if the actor dies now.
@@ -178,6 +186,10 @@ impl ModelMemory {
             resume_unwind(Box::new(Died));
         }
         if let Some(left) = locked(&self.region.doomed).get_mut(&self.actor) {
+            if *left == 0 {
+                self.region.die(self.actor);
+                resume_unwind(Box::new(Died));
+            }
             *left -= 1;
         }
         *locked(&self.region.stores).entry(self.actor).or_default() += 1;

@@ -36,6 +36,7 @@ use loom::thread::JoinHandle;
 pub(crate) use host::{ModelHost, World};
 pub(crate) use memory::{Died, Guard, ModelMemory, Region};
 
+type Words = HashMap<u64, u64>;
 /// A process's view of the region.
 pub(crate) type ModelCore = Core<ModelMemory, ModelHost>;
 
@@ -76,9 +77,8 @@ pub(crate) enum Waits {
 }
 
 impl Fixture {
-    /// A region with `lanes` lanes and `actors` processes, on which `prepare` has been run.
-    ///
-    /// Nobody can attach while a model runs: slots are for the actors and `spare` more.
+    /// A region with `lanes` lanes and `actors` processes, on which `prepare` has been run. It has
+    /// no slot for more processes.
     pub(crate) fn new(
         actors: u32,
         lanes: u32,
@@ -118,6 +118,13 @@ impl Fixture {
         Fixture { region, world, geometry, actors }
     }
 
+    /// A process more: it attaches while the others work.
+    pub(crate) fn attach(&self, actor: u32) -> conquest_pm::Result<ModelCore> {
+        let memory = ModelMemory::new(&self.region, actor);
+        let host = self.world.host(actor);
+        Core::attach(memory, host, Path::new("model"), &kinds(), Options::default())
+    }
+
     /// Process `actor`.
     pub(crate) fn actor(&self, actor: u32) -> &'static ModelCore {
         self.actors[actor as usize]
@@ -144,7 +151,8 @@ impl Fixture {
         self.region.doom(actor, stores);
     }
 
-    /// Runs `work` as `actor`; whether it came to the end. If it died on the way, its claim is free.
+    /// Runs `work` as `actor`; whether it came to the end. If it died on the way, its claim is
+    /// free.
     pub(crate) fn live(&self, actor: u32, work: impl FnOnce(&'static ModelCore)) -> bool {
         match catch_unwind(AssertUnwindSafe(|| work(self.actor(actor)))) {
             Ok(()) => true,
@@ -158,7 +166,7 @@ impl Fixture {
 
     /// Process `actor` is no more: the kernel frees its claims.
     pub(crate) fn die(&self, actor: u32) {
-        self.region.doom(actor, 0);
+        self.region.die(actor);
         self.world.kill(actor);
     }
 
@@ -200,5 +208,3 @@ pub(crate) fn explore(
     println!("{name}: {executions} executions, {:.1} s", start.elapsed().as_secs_f64());
     executions
 }
-
-type Words = HashMap<u64, u64>;
