@@ -1,4 +1,4 @@
-//! The programs of the test kit: crash explorers, kill tests, fuzz targets.
+//! The programs of the test kit: crash explorers, kill tests, measurements, fuzz targets.
 //!
 //! A program `KIND-NAME` exists if its source does: a file or a folder of its name in
 //! `crates/testkit/src/bin`.
