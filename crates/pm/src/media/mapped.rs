@@ -138,11 +138,15 @@ impl Mapped {
             path,
             shield: None,
         };
-        if let Some(volatile) = &options.shield {
-            let raised = Shield::raise(base, len, volatile);
-            made.shield = Some(raised.map_err(failed(&made.path, "protect the region"))?);
-        }
+        made.raise_shield(options.shield.as_ref())?;
         Ok(made)
+    }
+
+    fn raise_shield(&mut self, volatile: Option<&Range<u64>>) -> Result<()> {
+        let Some(volatile) = volatile else { return Ok(()) };
+        let raised = Shield::raise(self.base, self.loads.len, volatile);
+        self.shield = Some(raised.map_err(failed(&self.path, "protect the region"))?);
+        Ok(())
     }
 
     /// The protection against wild stores, if asked for.

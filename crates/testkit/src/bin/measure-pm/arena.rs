@@ -10,7 +10,7 @@ use conquest_format::{Geometry, LINE, Offset};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{MapOptions, Mapped, Medium, OsHost, Source};
 use conquest_pm::persist::Request;
-use conquest_pm::{Core, Object, Options, Region};
+use conquest_pm::{Access, Core, Object, Options, Region};
 
 use crate::counting::Counting;
 
@@ -119,12 +119,13 @@ impl Arena {
     }
 
     /// Attaches.
-    pub(crate) fn attach(&self, write_back: Request) -> Result<Region, String> {
-        Region::open(self.source()?, &kinds(), write_back, Options::default()).map_err(text)
+    pub(crate) fn attach(&self, write_back: Request) -> Result<Arc<Region>, String> {
+        let access = Access { write_back, ..Access::default() };
+        Region::open(self.source()?, &kinds(), access, Options::default()).map_err(text)
     }
 
     /// Attaches, counting.
-    pub(crate) fn attach_counted(&self, write_back: Request) -> Result<Counted, String> {
+    pub(crate) fn attach_counted(&self, write_back: Request) -> Result<Arc<Counted>, String> {
         let medium = Arc::new(Medium::open(self.source()?).map_err(text)?);
         let host = OsHost::new(Arc::clone(&medium), &self.geometry).map_err(text)?;
         let map = MapOptions { write_back, ..MapOptions::default() };

@@ -2,6 +2,7 @@
 //! (SIMFS 4.1: what was freed last is used last).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use conquest_format::{GROUP_PAGES, Offset, PAGE, WORD};
@@ -82,7 +83,7 @@ impl Wear {
 }
 
 /// A region where a third of the pages is free, in holes of one page up.
-fn holed(seed: u64) -> std::result::Result<Region, String> {
+fn holed(seed: u64) -> std::result::Result<Arc<Region>, String> {
     let core = Arena::new(GROUPS, GROUPS)?.attach(Request::ByMedium)?;
     let mut pages = Vec::new();
     for _ in 0..GROUPS * GROUP_PAGES {

@@ -1,5 +1,6 @@
 //! Whether two processes on one region are as fast as on a region each.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ type Words = &'static [AtomicU64; SHARED];
 struct Worker {
     actor: u32,
     /// The region that both use, and its own.
-    regions: [Region; 2],
+    regions: [Arc<Region>; 2],
     /// What it has allocated there.
     held: [Vec<(Ptr<Middle>, Option<Offset>)>; 2],
     turn: u64,
