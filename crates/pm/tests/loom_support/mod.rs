@@ -112,14 +112,14 @@ impl Fixture {
             let host = world.host(actor);
             let core = Core::attach(memory(actor), host, path, &kinds(), Options::default());
             // Never dropped: that would detach it, which is no part of a model.
-            &*Box::leak(Box::new(core.expect("attached")))
+            &**Box::leak(Box::new(core.expect("attached")))
         });
         let actors = actors.collect();
         Fixture { region, world, geometry, actors }
     }
 
     /// A process more: it attaches while the others work.
-    pub(crate) fn attach(&self, actor: u32) -> conquest_pm::Result<ModelCore> {
+    pub(crate) fn attach(&self, actor: u32) -> conquest_pm::Result<Arc<ModelCore>> {
         let memory = ModelMemory::new(&self.region, actor);
         let host = self.world.host(actor);
         Core::attach(memory, host, Path::new("model"), &kinds(), Options::default())

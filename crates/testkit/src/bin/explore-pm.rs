@@ -7,7 +7,9 @@ use conquest_testkit::scenario::Plan;
 use conquest_testkit::shelf::Op;
 use conquest_testkit::{Options, Summary, explore, replay};
 
-/// Images of one scenario.
+/// Scenarios that a slice has at least.
+const SCENARIOS: usize = 12;
+/// Images of one scenario at most, those of crashes during recovery not counted.
 const STATES_EACH: usize = 8_000;
 
 fn main() -> ExitCode {
@@ -54,10 +56,15 @@ fn explore_all(first: u64, states: usize) -> ExitCode {
         }
         let plan = plan(seed);
         count(&mut mix, &plan);
-        let budget = STATES_EACH.min(states);
+        let budget = (states / SCENARIOS / 2).clamp(1, STATES_EACH);
         match plan.record() {
             Ok(scenario) => {
-                let options = Options { seed, states: budget, ..Options::default() };
+                let options = Options {
+                    seed,
+                    states: budget,
+                    inner_states: 8 * budget,
+                    ..Options::default()
+                };
                 let found = explore(&scenario.recording, &options, |memory, point| {
                     scenario.judge(memory, point)
                 });
