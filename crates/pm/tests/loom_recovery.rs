@@ -118,7 +118,7 @@ fn a_slot_is_recovered_before_it_has_a_new_process() {
     // Dead with the lock, the record armed; and with the record retired, the lock still held.
     for at in [last - 9, last - 3] {
         let fixture = Arc::clone(&fixture);
-        explore(&format!("new process, old one dead at store {at}"), 2, move || {
+        explore(&format!("new process, old one dead at store {at}"), 1, move || {
             start(&fixture);
             fixture.doom(VICTIM, at);
             assert!(!fixture.live(VICTIM, |core| add(core, 1)));
