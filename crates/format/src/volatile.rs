@@ -68,9 +68,9 @@ pub mod lane {
     pub const HELD: u64 = 64;
     /// Locks that one operation can hold.
     pub const HELD_MAX: u64 = 16;
-    /// Group leased for slabs, plus one.
+    /// Group leased for slabs and short runs, plus one.
     pub const LEASE_LOW: u64 = 192;
-    /// Group leased for runs, plus one.
+    /// Group leased for long runs, plus one.
     pub const LEASE_HIGH: u64 = 200;
     /// Page of the low group from which to search (a hint, untagged).
     pub const CURSOR_LOW: u64 = 208;

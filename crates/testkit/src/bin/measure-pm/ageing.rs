@@ -284,7 +284,7 @@ fn draw(groups: u64, times: u64, runs: &[(Sizes, Vec<Sample>)]) -> String {
 /// is as soon as there is one.
 pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<(), String> {
     let (groups, times) = if plan.quick { (512, 3) } else { (512, 20) };
-    if let Some(&cpu) = process::processors().last() {
+    if let Some(cpu) = plan.processors.last_chunk::<1>() {
         process::pin(cpu)?;
     }
     report.say(&format!(

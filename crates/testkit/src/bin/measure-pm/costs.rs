@@ -210,7 +210,7 @@ fn shown(values: &[f64]) -> String {
 
 /// Runs the experiment.
 pub(crate) fn run(plan: &Plan, report: &mut Report) -> std::result::Result<(), String> {
-    if let Some(&cpu) = process::processors().last() {
+    if let Some(cpu) = plan.processors.last_chunk::<1>() {
         process::pin(cpu)?;
     }
     report.say(

@@ -35,6 +35,8 @@ pub(crate) struct Plan {
     pub(crate) quick: bool,
     /// Decides every random choice.
     pub(crate) seed: u64,
+    /// Processors that it may run on; an experiment may keep to one.
+    pub(crate) processors: Vec<usize>,
     only: Option<String>,
     json: Option<PathBuf>,
     svg: Option<PathBuf>,
@@ -52,7 +54,8 @@ const EXPERIMENTS: [(&str, Experiment); 5] = [
 ];
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Plan> {
-    let mut plan = Plan { quick: false, seed: 1, only: None, json: None, svg: None };
+    let processors = process::processors();
+    let mut plan = Plan { quick: false, seed: 1, processors, only: None, json: None, svg: None };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--quick" => plan.quick = true,
@@ -88,7 +91,8 @@ fn main() -> ExitCode {
     for (name, experiment) in EXPERIMENTS {
         if plan.only.as_deref().is_none_or(|only| only == name) {
             report.begin(name);
-            if let Err(error) = experiment(&plan, &mut report) {
+            let run = process::pin(&plan.processors).and_then(|()| experiment(&plan, &mut report));
+            if let Err(error) = run {
                 report.judge("it runs to its end", false, &error);
             }
             report.end();

@@ -88,12 +88,14 @@ pub(crate) fn processors() -> Vec<usize> {
     (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
 }
 
-/// Lets the calling process run on processor `cpu` only.
-pub(crate) fn pin(cpu: usize) -> Result<(), String> {
+/// Lets the calling process run on the processors `cpus` only.
+pub(crate) fn pin(cpus: &[usize]) -> Result<(), String> {
     // SAFETY: a set of processors is plain data, for which zeros are a valid value.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a number that a set was found to hold.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
+    for &cpu in cpus {
+        // SAFETY: a number that a set was found to hold.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
     // SAFETY: a local set of its size.
     if unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) } != 0 {
         return Err(system("pin a process to a processor"));

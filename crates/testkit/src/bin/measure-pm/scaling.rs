@@ -150,7 +150,7 @@ impl Round {
                 Ok::<_, String>(core)
             };
             children.push(Child::fork(|| {
-                process::pin(cpu)?;
+                process::pin(&[cpu])?;
                 let regions = [attach(&arenas[0])?, attach(&arenas[1 + actor])?];
                 let held = [Vec::new(), Vec::new()];
                 Worker { actor: actor as u32, regions, held, turn: 0 }.serve(words)
@@ -233,9 +233,8 @@ fn huge_pages() -> Result<String, String> {
 
 /// Runs the experiment.
 pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<(), String> {
-    let processors = process::processors();
-    let &[first, second, ..] = processors.as_slice() else {
-        return Err(format!("two processors are needed, {} may be used", processors.len()));
+    let &[first, second, ..] = plan.processors.as_slice() else {
+        return Err(format!("two processors are needed, {} may be used", plan.processors.len()));
     };
     let huge = huge_pages()?;
     report.say(&format!("huge pages: {huge}"));
