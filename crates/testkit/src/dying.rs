@@ -140,6 +140,10 @@ impl<M: Memory> Memory for DyingMemory<M> {
         self.memory.failure()
     }
 
+    fn rejoin(&self) -> conquest_pm::Result<bool> {
+        self.memory.rejoin()
+    }
+
     fn len(&self) -> u64 {
         self.memory.len()
     }

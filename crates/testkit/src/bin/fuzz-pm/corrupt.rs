@@ -380,7 +380,10 @@ impl Aim<'_> {
             (record.plus(lane::LEASE_LOW + self.rng.below(6) * WORD), small),
             (record.plus(lane::RECLAIM), hostile),
             (record.plus(lane::FREED), hostile),
-            (record.plus(lane::SLABS + WORD), if hostile % 2 == 0 { hostile } else { page }),
+            (
+                record.plus(lane::SLABS + WORD),
+                if hostile.is_multiple_of(2) { hostile } else { page },
+            ),
             (g.head(head::QUEUE_NEXT), hostile),
             (g.head(head::QUEUE_SERVING), hostile),
             (g.queue_cell(self.rng.below(1024) as u32), owner),
