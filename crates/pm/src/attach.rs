@@ -21,6 +21,7 @@ use crate::core::{Core, NO_SLOT, Options, locked};
 use crate::host::Host;
 use crate::memory::{Memory, Window};
 use crate::superblock;
+use crate::thread::{self, Open};
 use crate::{Error, Result};
 
 /// What a new region is to be.
@@ -133,6 +134,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Joins the processes attached, or begins an attach generation: at attach, and in a forked
     /// child before its first operation.
     pub(crate) fn join(&self) -> Result<()> {
+        let _open = Open::new();
         let alone = self.attach_lock()?;
         let superblock = superblock::choose(&self.path, &superblock::read(&self.memory))?;
         if self.host.is_anyone_attached()? {
@@ -244,9 +246,16 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Gives a forked child a slot of its own. One thread of the child does it, the others wait.
     fn join_as_child(&self) -> Result<()> {
+        if thread::has_inherited() {
+            return Err(Error::ForkedInside);
+        }
         let _turn = self.wait_for_thread_turn()?;
         if !self.host.is_forked() {
             return Ok(());
+        }
+        if self.memory.rejoin()? && self.slot.load(Ordering::Relaxed) != NO_SLOT {
+            // What failed was the child's own copy.
+            self.mend();
         }
         // The parent's claim is not in this process; dropping the copy of it does nothing.
         drop(locked(&self.claim).take());
@@ -263,6 +272,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         if self.host.is_forked() {
             return Ok(());
         }
+        let _open = Open::new();
         let Some(claim) = locked(&self.claim).take() else {
             return Ok(());
         };

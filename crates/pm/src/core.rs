@@ -159,6 +159,11 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.failed.store(true, Ordering::Release);
     }
 
+    /// Takes a failure back.
+    pub(crate) fn mend(&self) {
+        self.failed.store(false, Ordering::Release);
+    }
+
     /// The error for something impossible that no operation could get around: the region has
     /// failed.
     #[cold]

@@ -68,6 +68,15 @@ pub trait Memory: Sync + 'static {
     /// Takes one [`Self::open_window`] back.
     fn close_window(&self) {}
 
+    /// In a forked child: makes the memory the region's again, if it was cut off because the thread
+    /// that forked was inside an operation; whether it was.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    fn rejoin(&self) -> crate::Result<bool> {
+        Ok(false)
+    }
+
     /// The word at `at`.
     fn load(&self, at: Offset, order: Ordering) -> u64;
 

@@ -12,6 +12,7 @@ use crate::Result;
 use crate::core::Core;
 use crate::host::Host;
 use crate::memory::Memory;
+use crate::thread::Open;
 
 impl<M: Memory, H: Host> Core<M, H> {
     /// Recovers every process that has died, without waiting for anybody to meet what it left.
@@ -19,6 +20,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// # Errors
     /// Those of the host; [`crate::Error::Corrupt`] if a record is damaged.
     pub fn recover(&self) -> Result<()> {
+        let _open = Open::new();
         for number in 0..self.geometry.shape().slots {
             let state = self.geometry.slot(number).plus(slot::STATE);
             if self.value(state, Ordering::Acquire) != 0 && !self.host.is_claimed(number)? {

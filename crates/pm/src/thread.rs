@@ -26,6 +26,8 @@ const NOTED_MAX: usize = 16;
 thread_local! {
     /// Operations of this thread that have begun and not ended.
     static OPEN: Cell<u32> = const { Cell::new(0) };
+    /// How many of them were begun by the process that this one was forked from.
+    static INHERITED: Cell<u32> = const { Cell::new(0) };
     /// The region that this thread used last.
     static LAST: Cell<u64> = const { Cell::new(0) };
     static NOTED: RefCell<Noted> = const { RefCell::new(Noted([const { None }; NOTED_MAX])) };
@@ -64,7 +66,19 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         OPEN.set(OPEN.get().saturating_sub(1));
+        INHERITED.set(INHERITED.get().min(OPEN.get()));
     }
+}
+
+/// Called in a forked child: whether the thread that forked was inside an operation.
+pub(crate) fn inherit_operations() -> bool {
+    INHERITED.set(OPEN.get());
+    OPEN.get() != 0
+}
+
+/// Whether operations of the process that this one was forked from have not returned yet.
+pub(crate) fn has_inherited() -> bool {
+    INHERITED.get() != 0
 }
 
 /// The right to recover dead threads of the process.

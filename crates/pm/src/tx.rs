@@ -253,7 +253,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
 
     /// In a child forked while this transaction was open, the transaction is the parent's.
     fn refuse_child(&self) -> Result<()> {
-        if self.core.host.is_forked() { Err(Error::Again) } else { Ok(()) }
+        if self.core.host.is_forked() { Err(Error::ForkedInside) } else { Ok(()) }
     }
 
     /// Counts `pages` allocated (or, if negative, freed) pages.

@@ -510,7 +510,7 @@ fn a_forked_child_has_a_slot_of_its_own_and_no_part_in_open_operations() {
         let mut open_one = Some(open_one);
         let mut child = fork(|parent| {
             let refused = open_one.take().unwrap().commit();
-            assert!(matches!(refused, Err(Error::Again | Error::ForkedInside)), "{refused:?}");
+            assert!(matches!(refused, Err(Error::ForkedInside)), "{refused:?}");
             parent.say("x");
             for _ in 0..2000 {
                 step(&core, 0).unwrap();
@@ -534,5 +534,94 @@ fn a_forked_child_has_a_slot_of_its_own_and_no_part_in_open_operations() {
         assert_eq!(root_of(&core, 3), 7);
         core.recover().unwrap();
         assert_clean(&core);
+    });
+}
+
+static FORKED: AtomicI32 = AtomicI32::new(0);
+
+/// Forks, whatever the thread was doing. The child goes on with that, as the parent does.
+extern "C" fn fork_here(_: libc::c_int) {
+    if thread_id() == MAIN.load(Ordering::SeqCst) && FORKED.load(Ordering::SeqCst) == 0 {
+        // SAFETY: both go on with what this handler interrupted, which is what is tested.
+        FORKED.store(unsafe { libc::fork() }, Ordering::SeqCst);
+    }
+}
+
+/// What a child does that was forked inside an operation, once that has returned.
+fn end_as_child(core: &Region, interrupted: &Result<()>) -> ! {
+    // SAFETY: sets a timer of this process, which ends it if it hangs.
+    unsafe { libc::alarm(LIMIT.as_secs() as u32) };
+    let code = match (interrupted, step(core, 1)) {
+        (Ok(()) | Err(Error::ForkedInside), Ok(())) => i32::from(interrupted.is_ok()),
+        (first, second) => {
+            eprintln!("child: {first:?}, then {second:?}");
+            9
+        }
+    };
+    // SAFETY: ends the child without running what belongs to the parent.
+    unsafe { libc::_exit(code) }
+}
+
+#[test]
+fn a_child_forked_inside_an_operation_stores_nothing_of_it() {
+    alone("a_child_forked_inside_an_operation_stores_nothing_of_it", || {
+        let file = region(4);
+        let core = CORE.get_or_init(|| open(&file.0));
+        let main = thread_id();
+        step(core, 0).unwrap();
+        MAIN.store(main, Ordering::SeqCst);
+        handle(libc::SIGUSR1, fork_here);
+        let ends = AtomicBool::new(false);
+        let (mut steps, mut ended, mut children) = (1, [0_u64; 10], 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_micros(700));
+                    // SAFETY: no memory is passed; to a thread of this process.
+                    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), main, libc::SIGUSR1) };
+                }
+            });
+            let since = Instant::now();
+            while children < 300 && since.elapsed() < LIMIT / 2 {
+                let stepped = core.run(|tx| {
+                    tx.lock(0, Mode::Exclusive)?;
+                    // A child that was forked before this began does it in its own right.
+                    let at = root(if thread_id() == main { 0 } else { 2 });
+                    let value = tx.get(at);
+                    tx.set(at, value + 1)
+                });
+                if thread_id() != main {
+                    end_as_child(core, &stepped);
+                }
+                stepped.unwrap();
+                steps += 1;
+                let child = FORKED.load(Ordering::SeqCst);
+                if child > 0 {
+                    let mut status = 0;
+                    // SAFETY: a number of our own.
+                    unsafe { libc::waitpid(child, &raw mut status, 0) };
+                    assert!(libc::WIFEXITED(status), "{status:#x}");
+                    ended[usize::try_from(libc::WEXITSTATUS(status)).unwrap()] += 1;
+                    children += 1;
+                    FORKED.store(0, Ordering::SeqCst);
+                }
+            }
+            handle(libc::SIGUSR1, ignore);
+            if thread_id() != main {
+                // SAFETY: a child forked since the last look ends here.
+                unsafe { libc::_exit(0) };
+            }
+            let last = FORKED.load(Ordering::SeqCst);
+            if last > 0 {
+                // SAFETY: a child of ours.
+                unsafe { libc::waitpid(last, core::ptr::null_mut(), 0) };
+            }
+            ends.store(true, Ordering::SeqCst);
+        });
+        println!("measured: of {children} children {} were forked inside", ended[0]);
+        assert!(ended[0] > 0 && ended[9] == 0, "{ended:?}");
+        assert_eq!((root_of(core, 0), root_of(core, 1)), (steps, children));
+        core.recover().unwrap();
+        assert_clean(core);
     });
 }

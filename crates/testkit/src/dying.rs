@@ -149,6 +149,10 @@ impl<M: Memory> Memory for DyingMemory<M> {
         if self.is_dead() { Some("the process died") } else { self.memory.failure() }
     }
 
+    fn rejoin(&self) -> conquest_pm::Result<bool> {
+        self.memory.rejoin()
+    }
+
     fn len(&self) -> u64 {
         self.memory.len()
     }

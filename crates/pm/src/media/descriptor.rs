@@ -20,8 +20,8 @@ const HIGH: libc::c_int = 512;
 /// Which file this is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FileId {
-    device: u64,
-    inode: u64,
+    pub(super) device: u64,
+    pub(super) inode: u64,
 }
 
 /// What `fstat` says of a file.

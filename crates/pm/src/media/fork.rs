@@ -83,7 +83,7 @@ fn make_page() -> io::Result<usize> {
     let page = mapped(result)?;
     // SAFETY: the page just made; the advice holds for children, and changes nothing here.
     checked(unsafe { libc::madvise(page.cast(), PAGE as usize, libc::MADV_WIPEONFORK) })?;
-    // SAFETY: the functions only touch an atomic, so they may run around any fork.
+    // SAFETY: the functions only touch atomics, and call what may be called around any fork.
     let code = unsafe { pthread_atfork(Some(fork_begins), Some(fork_ends), Some(child_begins)) };
     if code != 0 {
         return Err(io::Error::from_raw_os_error(code));
@@ -101,6 +101,10 @@ extern "C" fn fork_ends() {
 
 extern "C" fn child_begins() {
     FORKS.store(0, Ordering::SeqCst);
+    // An operation under way is the parent's: whatever it still does here must not reach a region.
+    if crate::thread::inherit_operations() {
+        super::sigbus::cut_all();
+    }
 }
 
 /// A stretch of time in which nobody should fork.

@@ -1,12 +1,14 @@
 //! The region in this process's address space.
 
 use core::ptr::NonNull;
+use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use conquest_format::{GROUP, PAGE, WORD};
 
+use super::descriptor::Kept;
 use super::kind::MediumKind;
 use super::medium::Medium;
 use super::shield::Shield;
@@ -52,6 +54,9 @@ pub struct Mapped {
     puts: Window,
     policy: WriteBack,
     watch: &'static Watch,
+    /// The file, for a forked child that was cut off from it.
+    kept: Kept,
+    read_only: Option<Range<u64>>,
     kind: MediumKind,
     path: PathBuf,
     /// Whether the kernel took the advice to use huge pages.
@@ -87,39 +92,21 @@ impl Mapped {
             });
         }
         let file = medium.reopen()?;
-        let protection = match options.read_only {
-            Some(_) => libc::PROT_READ,
-            None => libc::PROT_READ | libc::PROT_WRITE,
-        };
-        let sharing = match kind {
-            MediumKind::FsDax { .. } => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
-            _ => libc::MAP_SHARED,
-        };
         let base = reserve(len as usize, kind.granularity().max(GROUP) as usize)
             .map_err(failed(&path, "reserve address space for the region"))?;
-        // SAFETY: replaces the whole of the reservation just made, which nobody else knows of.
-        let result = unsafe {
-            libc::mmap(
-                base.as_ptr().cast(),
-                len as usize,
-                protection,
-                sharing | libc::MAP_NORESERVE | libc::MAP_FIXED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
         let whole = 0..len;
         let (stores, puts) = match &options.read_only {
             Some(volatile) => (volatile, &(0..0)),
             None => (&whole, &whole),
         };
-        let ready = mapped(result)
-            .and_then(|_| match &options.read_only {
-                Some(volatile) => allow_stores(base, volatile),
-                None => Ok(()),
-            })
-            .and_then(|()| Watch::register(base.as_ptr().expose_provenance(), len as usize));
-        let watch = ready.map_err(|error| {
+        let read_only = options.read_only.clone();
+        let ready = put_file(base, len, &file, &kind, read_only.as_ref())
+            .and_then(|()| Kept::new(file))
+            .and_then(|kept| {
+                let start = base.as_ptr().expose_provenance();
+                Watch::register(start, len as usize, &kept).map(|watch| (watch, kept))
+            });
+        let (watch, kept) = ready.map_err(|error| {
             // SAFETY: our own reservation, which nobody else knows of.
             unsafe { libc::munmap(base.as_ptr().cast(), len as usize) };
             failed(&path, "map the region")(error)
@@ -133,6 +120,8 @@ impl Mapped {
             puts: Window::new(puts),
             policy,
             watch,
+            kept,
+            read_only,
             advised: advise(base, len as usize, libc::MADV_HUGEPAGE),
             kind,
             path,
@@ -153,6 +142,22 @@ impl Mapped {
     #[inline]
     pub(super) fn shield(&self) -> Option<&Shield> {
         self.shield.as_ref()
+    }
+
+    /// In a forked child whose mapping was cut off: maps the file again.
+    pub(super) fn map_again(&self) -> Result<bool> {
+        if !self.watch.is_cut() {
+            return Ok(false);
+        }
+        let action = "map the region again";
+        let file = self.kept.reopen(Some(&self.path)).map_err(failed(&self.path, action))?;
+        let (base, len) = (self.base, self.loads.len);
+        put_file(base, len, &file, &self.kind, self.read_only.as_ref())
+            .map_err(failed(&self.path, action))?;
+        advise(base, len as usize, libc::MADV_DONTDUMP);
+        advise(base, len as usize, libc::MADV_HUGEPAGE);
+        self.watch.rejoined();
+        Ok(true)
     }
 
     /// Why nothing more should be done here, if so: a fault, or an impossible offset. Sticky.
@@ -319,6 +324,37 @@ fn reserve(len: usize, align: usize) -> std::io::Result<NonNull<u8>> {
         }
     }
     NonNull::new(base).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+/// Maps `len` bytes of `file` over the pages at `base`, which are ours.
+fn put_file(
+    base: NonNull<u8>,
+    len: u64,
+    file: &File,
+    kind: &MediumKind,
+    read_only: Option<&Range<u64>>,
+) -> std::io::Result<()> {
+    let protection = match read_only {
+        Some(_) => libc::PROT_READ,
+        None => libc::PROT_READ | libc::PROT_WRITE,
+    };
+    let sharing = match kind {
+        MediumKind::FsDax { .. } => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
+        _ => libc::MAP_SHARED,
+    };
+    // SAFETY: replaces pages of our own, to which nobody holds references, by others.
+    let result = unsafe {
+        libc::mmap(
+            base.as_ptr().cast(),
+            len as usize,
+            protection,
+            sharing | libc::MAP_NORESERVE | libc::MAP_FIXED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    mapped(result)?;
+    read_only.map_or(Ok(()), |volatile| allow_stores(base, volatile))
 }
 
 /// Makes the volatile part of a mapping for reading only writable.

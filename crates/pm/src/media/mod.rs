@@ -13,13 +13,15 @@
 //!   reference to its bytes ever exists.
 //! - The mapping is made once, at its full length, and stays until the value is dropped. Nobody
 //!   but the guard in [`sigbus`](self) changes it, and that only replaces pages by other pages, so
-//!   an address inside is always mapped.
+//!   an address inside is always mapped. The guard also cuts a child off that was forked inside an
+//!   operation, until that has returned and the child begins one of its own.
 //! - A file that shrinks under its mapping, or memory that the machine finds poisoned, raises
 //!   `SIGBUS`; the guard puts zeros there and marks the region failed, so the access completes.
 //!
 //! Not protected against: a program that unmaps memory it did not map, that replaces the `SIGBUS`
 //! handler after the first attach without calling the one it found, or that makes children by
-//! `vfork` or `clone(CLONE_VM)` and operates in them.
+//! `vfork`, `clone(CLONE_VM)` or system calls of its own, past the functions that run around
+//! `fork`, and operates in them.
 
 mod claim;
 mod copy;

@@ -12,10 +12,13 @@
 
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 
 use libc::{c_int, c_void, siginfo_t};
 
+use super::descriptor::{Kept, status};
 use super::sys::{checked, mapped};
 
 /// Why a mapping has failed; the first reason stays.
@@ -54,6 +57,12 @@ pub(super) struct Watch {
     start: AtomicUsize,
     end: AtomicUsize,
     failed: AtomicU32,
+    /// A descriptor of the file, and which file it is to be.
+    raw: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+    /// Whether this process, a forked child, has pages of its own instead of the file's.
+    cut: AtomicBool,
 }
 
 const PER_BLOCK: usize = 32;
@@ -81,11 +90,15 @@ impl Watch {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
             failed: AtomicU32::new(0),
+            raw: AtomicI32::new(-1),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+            cut: AtomicBool::new(false),
         }
     }
 
-    /// Guards `len` bytes at address `start`, until [`Self::release`].
-    pub(super) fn register(start: usize, len: usize) -> io::Result<&'static Watch> {
+    /// Guards `len` bytes of the file `kept` at address `start`, until [`Self::release`].
+    pub(super) fn register(start: usize, len: usize, kept: &Kept) -> io::Result<&'static Watch> {
         install()?;
         let mut block = &FIRST;
         loop {
@@ -96,6 +109,10 @@ impl Watch {
             });
             if let Some(watch) = free {
                 watch.failed.store(0, Ordering::Relaxed);
+                watch.cut.store(false, Ordering::Relaxed);
+                watch.device.store(kept.id().device, Ordering::Relaxed);
+                watch.inode.store(kept.id().inode, Ordering::Relaxed);
+                watch.raw.store(kept.raw(), Ordering::Relaxed);
                 watch.set(start, start + len);
                 return Ok(watch);
             }
@@ -125,6 +142,35 @@ impl Watch {
         fence(Ordering::Acquire);
         let after = self.version.load(Ordering::Relaxed);
         (before == after && before.is_multiple_of(2)).then_some((start, end))
+    }
+
+    /// Whether the mapping was cut off from its file.
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// The mapping is its file's again.
+    pub(super) fn rejoined(&self) {
+        self.failed.store(0, Ordering::Relaxed);
+        self.cut.store(false, Ordering::Relaxed);
+    }
+
+    /// Replaces the mapping by pages of this process alone.
+    fn cut(&self) {
+        let Some((start, end)) = self.bounds().filter(|(start, end)| start < end) else {
+            return;
+        };
+        self.cut.store(true, Ordering::Relaxed);
+        let raw = self.raw.load(Ordering::Relaxed);
+        let is_ours = status(raw).is_ok_and(|status| {
+            status.id.device == self.device.load(Ordering::Relaxed)
+                && status.id.inode == self.inode.load(Ordering::Relaxed)
+        });
+        let is_private = is_ours && put_private(start, end, raw);
+        if !is_private && !put_zeros(start, end) {
+            // SAFETY: ends the process, which could not be kept from damaging the region.
+            unsafe { libc::abort() };
+        }
     }
 
     /// Marks the mapping failed.
@@ -210,6 +256,31 @@ fn guard(code: c_int, address: usize) -> bool {
     false
 }
 
+/// In a forked child: nothing that it still does reaches a region, until it has asked for it again.
+pub(super) fn cut_all() {
+    let mut next = Some(&FIRST);
+    while let Some(block) = next {
+        block.watches.iter().for_each(Watch::cut);
+        next = block.next.get().copied();
+    }
+}
+
+/// Replaces a mapping by a private one of the file `raw`.
+fn put_private(from: usize, to: usize, raw: c_int) -> bool {
+    // SAFETY: as in put_zeros.
+    let result = unsafe {
+        libc::mmap(
+            core::ptr::with_exposed_provenance_mut(from),
+            to - from,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED,
+            raw,
+            0,
+        )
+    };
+    mapped(result).is_ok()
+}
+
 fn put_zeros(from: usize, to: usize) -> bool {
     // SAFETY: the range is inside a mapping of ours, of which nobody holds references: accesses
     // are atomics or instructions through its address, and continue on the new pages. Other
@@ -272,8 +343,9 @@ mod tests {
 
     #[test]
     fn watches_are_found_while_registered_and_used_again() {
-        let many: Vec<_> =
-            (0..PER_BLOCK * 2).map(|n| Watch::register((n + 1) << 40, 4096).unwrap()).collect();
+        let kept = Kept::new(std::fs::File::open("/dev/null").unwrap()).unwrap();
+        let register = |start| Watch::register(start, 4096, &kept).unwrap();
+        let many: Vec<_> = (0..PER_BLOCK * 2).map(|n| register((n + 1) << 40)).collect();
         for (n, watch) in many.iter().enumerate() {
             assert_eq!(watch.bounds(), Some(((n + 1) << 40, ((n + 1) << 40) + 4096)));
         }
@@ -283,7 +355,7 @@ mod tests {
         for watch in &many {
             watch.release();
         }
-        let again = Watch::register(1 << 40, 4096).unwrap();
+        let again = register(1 << 40);
         assert_eq!(again.failed(), None);
         again.release();
     }

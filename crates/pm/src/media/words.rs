@@ -85,6 +85,10 @@ impl Memory for Mapped {
         self.failed()
     }
 
+    fn rejoin(&self) -> crate::Result<bool> {
+        self.map_again()
+    }
+
     #[inline]
     fn load(&self, at: Offset, order: Ordering) -> u64 {
         match self.word(at, self.loads()) {

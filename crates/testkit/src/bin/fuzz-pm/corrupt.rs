@@ -402,6 +402,12 @@ impl Aim<'_> {
         ];
         let (at, value) = choices[self.rng.below(choices.len() as u64) as usize];
         self.tagged(at, value);
+        if self.rng.chance(1, 3) {
+            // What a dead process left is looked at by whoever recovers it.
+            let number = self.rng.below(u64::from(g.shape().slots)) as u32;
+            self.tagged(record.plus(lane::OWNER), u64::from(volatile::owner(number, 9)));
+            self.tagged(g.slot(number).plus(slot::STATE), 1);
+        }
     }
 }
 
