@@ -1,4 +1,4 @@
-//! The programs of the test kit: crash explorers, kill tests, fuzz targets.
+//! The programs of the test kit: crash explorers, kill tests, measurements, fuzz targets.
 //!
 //! A program `KIND-NAME` exists if its source does: a file or a folder of its name in
 //! `crates/testkit/src/bin`.
@@ -36,6 +36,20 @@ pub(crate) fn names(root: &Path, kind: &str) -> Vec<String> {
     }
     names.sort();
     names
+}
+
+/// Crates in the workspace at `root` that have loom models: tests whose names begin with `loom_`.
+pub(crate) fn models(root: &Path) -> Vec<String> {
+    let mut crates: Vec<String> = tree::paths(&root.join("crates"))
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|path| path.split_once("/tests/loom_"))
+        .filter(|(_, rest)| !rest.contains('/'))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    crates.sort();
+    crates.dedup();
+    crates
 }
 
 /// Runs `cargo xtask KIND ARGUMENTS`.

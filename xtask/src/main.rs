@@ -27,6 +27,8 @@ usage: cargo xtask COMMAND
       The crash explorer of CRATE (testkit's explore-CRATE), for example: explore pm --states 30000
   kill CRATE [ARGUMENT...]
       The kill test of CRATE (testkit's kill-CRATE), for example: kill pm --kills 300
+  measure CRATE [ARGUMENT...]
+      The measurements of CRATE (testkit's measure-CRATE), for example: measure pm --quick
   fuzz TARGET [--seconds N] [--seed S] [ARGUMENT...]
       The fuzz target TARGET (testkit's fuzz-TARGET).
   mutants CRATE [--jobs N] [--only SUBSTR] [--list] [--seconds-per-mutant S] [--all]
@@ -69,7 +71,7 @@ fn dispatch(arguments: &[String]) -> Result<Tally, Failure> {
     match command.as_str() {
         "test" => none(rest).and_then(|()| suite::run()),
         "tidy" => none(rest).and_then(|()| tidy::run()),
-        "explore" | "kill" | "fuzz" => harness::run(command, rest),
+        "explore" | "kill" | "measure" | "fuzz" => harness::run(command, rest),
         "mutants" => mutants::run(rest),
         other => Err(Failure::Usage(format!("unknown command {other:?}"))),
     }

@@ -23,6 +23,9 @@ const SLICES: [(&str, [&str; 2]); 3] = [
     ("fuzz", ["--seconds", "10"]),
 ];
 
+/// How long the models of one crate under weak memory orders may take, built included.
+const MODELS_LIMIT: Duration = Duration::from_secs(600);
+
 /// An environment variable to set: name and value.
 type Variable = Option<(&'static str, &'static str)>;
 /// Steps that are one command of cargo: name, arguments, variable.
@@ -59,6 +62,9 @@ pub(crate) fn run() -> Result<Tally, Failure> {
         }
         step(name.into(), &mut || cargo(arguments, variable));
     }
+    for name in harness::models(&tree::root()) {
+        step(format!("models {name}"), &mut || models(&name));
+    }
     for (kind, arguments) in SLICES {
         let arguments = arguments.map(str::to_owned);
         for name in harness::names(&tree::root(), kind) {
@@ -78,8 +84,24 @@ fn cargo(arguments: &[&str], variable: Variable) -> Result<Tally, Failure> {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(tree::root());
     command.envs(variable);
+    counted(&mut command, STEP_LIMIT)
+}
+
+/// Runs the loom models of crate `name`. They have a target directory of their own, because the
+/// flag makes everything compile anew.
+fn models(name: &str) -> Result<Tally, Failure> {
+    let root = tree::root();
+    let mut command = Command::new("cargo");
+    command.args(["test", "--release", "--no-fail-fast", "--test", "loom_*", "--package"]);
+    command.arg(format!("conquest-{name}")).current_dir(&root);
+    command.env("RUSTFLAGS", "--cfg loom");
+    command.env("CARGO_TARGET_DIR", root.join("target/loom"));
+    counted(&mut command, MODELS_LIMIT)
+}
+
+fn counted(command: &mut Command, limit: Duration) -> Result<Tally, Failure> {
     let mut counted = None;
-    let ended = child::run_shown(&mut command, STEP_LIMIT, |line| {
+    let ended = child::run_shown(command, limit, |line| {
         if let Some(tally) = Tally::from_test_result(line) {
             *counted.get_or_insert(Tally::default()) += tally;
         }

@@ -19,7 +19,7 @@ use conquest_format::{Geometry, Offset, PAGE, journal};
 
 use crate::core::{Core, NO_SLOT, Options, locked};
 use crate::host::Host;
-use crate::memory::Memory;
+use crate::memory::{Memory, Window};
 use crate::superblock;
 use crate::thread::{self, Open};
 use crate::{Error, Result};
@@ -149,6 +149,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         } else {
             self.check_groups()?;
             let next = superblock::next_generation(&superblock, self.host.boot_id())?;
+            let _window = Window::open(&self.memory)?;
             superblock::write(&self.memory, &next);
             self.tag.store(next.tag(), Ordering::Relaxed);
             self.recover_all()?;
@@ -167,6 +168,9 @@ impl<M: Memory, H: Host> Core<M, H> {
             let waited = Duration::from_nanos(self.host.now().saturating_sub(since));
             if waited > self.options.attach_patience {
                 return Err(Error::AttachBusy { path: self.path.clone(), waited });
+            }
+            if let Some(reason) = self.memory.failure() {
+                return Err(Error::Failed { reason });
             }
             // A sleep: nobody wakes this word.
             let idle = self.geometry.head(head::ATTACH);
@@ -286,6 +290,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         if !busy && !self.host.is_anyone_attached()? {
             let found = superblock::choose(&self.path, &superblock::read(&self.memory))?;
             let sequence = superblock::next_sequence(&found)?;
+            let _window = Window::open(&self.memory)?;
             superblock::write(&self.memory, &Superblock { sequence, clean: true, ..found });
         }
         Ok(())

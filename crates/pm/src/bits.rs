@@ -45,7 +45,11 @@ impl GroupBits {
 
     /// The runs of free pages, in order.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run> {
-        let mut from = 0;
+        self.runs_from(0)
+    }
+
+    /// The runs of free pages at or after page `from`, in order; of a run around it, what is left.
+    fn runs_from(&self, mut from: u64) -> impl Iterator<Item = Run> {
         core::iter::from_fn(move || {
             let start = self.find(from, false);
             if start == GROUP_PAGES {
@@ -79,6 +83,15 @@ impl GroupBits {
             }
         }
         best.map(|(_, _, start)| Run { start, len: pages })
+    }
+
+    /// Where to allocate `pages` pages so that what was freed last is used last: the first place
+    /// from `cursor` on, round and round.
+    pub(crate) fn next_fit(&self, pages: u64, cursor: u64) -> Option<Run> {
+        let fits = |run: &Run| run.len >= pages;
+        let after = self.runs_from(cursor).find(fits);
+        let found = after.or_else(|| self.runs().find(fits))?;
+        Some(Run { start: found.start, len: pages })
     }
 
     /// Whether the pages of `run` are all free.
@@ -136,6 +149,19 @@ mod tests {
         assert_eq!(start(5, 50), Some(50));
         assert_eq!(start(100, 50), Some(40));
         assert_eq!(start(101, 0), None);
+    }
+
+    #[test]
+    fn places_are_used_in_turn() {
+        let bits = bits(&[(10, 4), (20, 2), (40, 100)]);
+        let start = |pages, cursor| bits.next_fit(pages, cursor).map(|run| run.start);
+        assert_eq!(start(1, 0), Some(10));
+        assert_eq!(start(1, 12), Some(12));
+        assert_eq!(start(3, 12), Some(40));
+        assert_eq!(start(3, 138), Some(10));
+        assert_eq!(start(100, 41), Some(40));
+        assert_eq!(start(101, 0), None);
+        assert_eq!(start(1, 511), Some(10));
     }
 
     #[test]

@@ -56,6 +56,15 @@ impl<M: Memory, H: Host> Core<M, H> {
         u64::from(self.value(high, Ordering::Acquire)) << 32 | u64::from(low)
     }
 
+    /// The allocation bits at `target` that nobody can allocate now: set, or busy.
+    ///
+    /// The bits themselves are looked at first: who sees one clear also sees that it was made busy
+    /// before. The other way round, a bit could become busy and clear between the two looks.
+    pub(crate) fn allocated_or_busy(&self, target: Offset) -> u64 {
+        let allocated = self.memory.load(target, Ordering::Acquire);
+        allocated | self.busy(target)
+    }
+
     /// Makes `bits` at `target` busy.
     pub(crate) fn mark_busy(&self, target: Offset, bits: u64) {
         self.change_busy(target, bits, |old, bits| old | bits);

@@ -22,7 +22,7 @@ use conquest_format::{Offset, WORD, checksum, volatile};
 use crate::busy::BitWord;
 use crate::core::Core;
 use crate::host::Host;
-use crate::memory::Memory;
+use crate::memory::{Memory, Window};
 use crate::{Error, Result};
 
 /// Where entry or range number `index` of lane `lane` stands.
@@ -198,6 +198,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// | armed | matches | committed: apply, retire |
     /// | armed | differs | never committed: retire |
     pub(crate) fn settle_record(&self, number: u32) -> Result<()> {
+        let _window = Window::open(&self.memory)?;
         let commit = self.commit_word(number)?;
         if !commit.is_armed() {
             self.clear_freed(number);

@@ -22,10 +22,14 @@ use crate::memory::Memory;
 use crate::wait::Patience;
 use crate::{Error, Result};
 
+#[cfg(not(loom))]
 thread_local! {
     /// The lane this thread had last: only a hint.
     static LAST: Cell<u32> = const { Cell::new(u32::MAX) };
 }
+// A model's threads are not threads of the system.
+#[cfg(loom)]
+loom::thread_local! { static LAST: Cell<u32> = Cell::new(u32::MAX); }
 
 impl<M: Memory, H: Host> Core<M, H> {
     fn owner_word(&self, number: u32) -> Offset {
@@ -101,14 +105,14 @@ impl<M: Memory, H: Host> Core<M, H> {
         let lanes = self.geometry.shape().lanes;
         let me = self.me();
         // Threads that have no lane yet start at different places.
-        let start = match LAST.get() {
+        let start = match LAST.with(Cell::get) {
             u32::MAX => me.wrapping_mul(0x9E37_79B1) % lanes,
             last => last % lanes,
         };
         let number = (0..lanes)
             .map(|step| (start + step) % lanes)
             .find(|&number| self.lane_owner(number) == 0 && self.try_take(number, 0))?;
-        LAST.set(number);
+        LAST.with(|last| last.set(number));
         Some(number)
     }
 

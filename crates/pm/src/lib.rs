@@ -52,6 +52,6 @@ pub use lock::Mode;
 pub use object::{Object, Place, Ptr};
 pub use pages::FreshRun;
 pub use read::View;
-pub use region::Region;
+pub use region::{Access, Region};
 pub use slab::Fresh;
 pub use tx::Tx;

@@ -137,7 +137,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             }
             // Give way: an exclusive taker may be waiting for this very name to go.
             self.forget_held(holder, place);
-            self.memory.wake(at, u32::MAX);
+            self.name_is_gone(at);
             self.wait_for_owner(number, patience)?;
             self.note_held(holder, place, number, Mode::Shared);
         }
@@ -193,6 +193,8 @@ impl<M: Memory, H: Host> Core<M, H> {
             }
             let flag = |value: u32| Some(value | lock::WAITERS);
             let (Ok(value) | Err(value)) = self.update(at, 0, Ordering::AcqRel, flag);
+            // Either the reader sees the flag when it lets go, or its name is gone already.
+            self.memory.full_fence();
             if self.find_reader(holder, number).is_none() {
                 break;
             }
@@ -225,12 +227,18 @@ impl<M: Memory, H: Host> Core<M, H> {
             }
             Mode::Shared => {
                 self.forget_held(holder, place);
-                self.memory.full_fence();
-                let at = self.lock_word(number).plus(lock::WORD);
-                if self.value(at, Ordering::Acquire) & lock::WAITERS != 0 {
-                    self.memory.wake(at, u32::MAX);
-                }
+                self.name_is_gone(self.lock_word(number).plus(lock::WORD));
             }
+        }
+    }
+
+    /// After a name has been taken off a list: wakes all who sleep on the lock at `at`. The flag
+    /// goes, so that whoever has seen the name and is about to sleep finds the word changed.
+    fn name_is_gone(&self, at: Offset) {
+        self.memory.full_fence();
+        let clear = |value: u32| (value & lock::WAITERS != 0).then_some(value & !lock::WAITERS);
+        if self.update(at, 0, Ordering::AcqRel, clear).is_ok() {
+            self.memory.wake(at, u32::MAX);
         }
     }
 

@@ -25,6 +25,8 @@ use core::time::Duration;
 
 use conquest_format::Offset;
 
+use crate::Error;
+
 /// How a wait on a volatile word ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wake {
@@ -64,6 +66,16 @@ pub trait Memory: Sync + 'static {
     fn rejoin(&self) -> crate::Result<bool> {
         Ok(false)
     }
+
+    /// Allows this process to store into the persistent part, until [`Self::close_window`] has been
+    /// called as often as this; false if that can't be allowed. Memory without protection against
+    /// wild stores always allows it.
+    fn open_window(&self) -> bool {
+        true
+    }
+
+    /// Takes one [`Self::open_window`] back.
+    fn close_window(&self) {}
 
     /// The word at `at`.
     fn load(&self, at: Offset, order: Ordering) -> u64;
@@ -131,4 +143,27 @@ pub trait Memory: Sync + 'static {
 
     /// Whether the medium needs write-back: power failures show on it.
     fn needs_write_back(&self) -> bool;
+}
+
+/// The permission to store into the persistent part, held until dropped.
+#[derive(Debug)]
+pub(crate) struct Window<'m, M: Memory>(&'m M);
+
+impl<'m, M: Memory> Window<'m, M> {
+    /// Opens a window.
+    ///
+    /// # Errors
+    /// [`Error::Failed`] if the memory can't be made writable.
+    pub(crate) fn open(memory: &'m M) -> crate::Result<Self> {
+        if memory.open_window() {
+            return Ok(Window(memory));
+        }
+        Err(Error::Failed { reason: "the system does not let the region be written" })
+    }
+}
+
+impl<M: Memory> Drop for Window<'_, M> {
+    fn drop(&mut self) {
+        self.0.close_window();
+    }
 }

@@ -5,14 +5,25 @@
 //!
 //! - a *lease* gives one lane the right to allocate in a group, so lanes don't meet. A lane keeps
 //!   its leases between operations; a lane in need takes the lease of an idle lane;
-//! - a group's *class* is the length of its longest free run, as a power of two. A lane that needs
-//!   `n` pages leases a group of the lowest class that holds them: small runs fill the holes of
-//!   nearly full groups, and the long runs stay long (Conquest 2002, 3.4). Among equals the search
-//!   goes round, and so does the search inside a group, so that what was freed last is used last
-//!   (SIMFS 4.1);
+//! - a group's *class* is the length of its longest free run, as exactly as a byte tells;
 //! - *busy* bits keep what a record has freed from being allocated before the record is retired.
 //!
-//! Slabs take the lowest group that has room, runs the groups past the slabs, if they can.
+//! Which free run is taken decides how long long runs last (Conquest 2002, 3.4):
+//!
+//! - *long* requests take the group whose longest run is the shortest that holds them. A lane
+//!   leaves its leased group for a tighter one; were it to go on where it is, whatever comes next
+//!   would eat up the longest runs. Of a group, the shortest run that holds the request is taken.
+//!   The length has to be known exactly: by powers of two, a request is granted out of runs up to
+//!   twice its length, and after a few rounds no long run is left;
+//! - *short* requests, of less than [`LONG`] pages, go to the lowest group that has room, like
+//!   slabs, and stay in it while they fit: there they fill holes that are of no use to others, and
+//!   don't stand between long runs.
+//!
+//! Searches end: one that has found a group looks at no more than [`WINDOW`] others, and at few of
+//! those whose class nobody knows yet, so the cost does not grow with the region.
+//!
+//! Among equals the search goes round, over groups by a rotor and inside a group by the lane's
+//! cursor, so that what was freed last is used last (SIMFS 4.1).
 
 use core::sync::atomic::Ordering;
 
@@ -30,12 +41,19 @@ use crate::object::Place;
 use crate::tx::Tx;
 use crate::{Error, Result};
 
-/// Which end of the heap an allocation prefers.
+/// Pages from which on a request is long.
+const LONG: u64 = 4;
+/// Groups that a search looks at once it has found one: 1 GiB.
+const WINDOW: u64 = 512;
+/// Groups of unknown class that a search looks at once it has found a group.
+const UNKNOWN_LOOKS: u64 = 16;
+
+/// Which group an allocation prefers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
-    /// Slabs: the low end.
+    /// Slabs and short runs: the lowest that has room.
     Low,
-    /// Page runs: past the slabs.
+    /// Long runs: the one that they fit best.
     High,
 }
 
@@ -94,9 +112,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let bitmap = self.geometry.bitmap(number);
         GroupBits(core::array::from_fn(|word| {
             let at = bitmap.plus(word as u64 * WORD);
-            // Busy first: a bit that is no longer busy has been cleared before.
-            let busy = self.busy(at);
-            busy | self.memory.load(at, Ordering::Acquire)
+            self.allocated_or_busy(at)
         }))
     }
 
@@ -128,9 +144,13 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
-    /// The group to lease for a run of `pages` pages: the best of those whose class may hold them.
-    fn find_group(&self, side: Side, pages: u64) -> Option<u64> {
-        let wanted = volatile::class_of(pages);
+    /// The group to lease for a run of `pages` pages, of a class below `limit`: one whose class
+    /// says for sure that it holds the run.
+    fn find_group(&self, side: Side, pages: u64, limit: u8) -> Option<u64> {
+        let wanted = volatile::class_for(pages);
+        if wanted >= limit {
+            return None;
+        }
         let groups = self.groups();
         let first = match side {
             Side::Low => 0,
@@ -139,14 +159,20 @@ impl<M: Memory, H: Host> Core<M, H> {
                 u64::from(rotor).max(self.slab_groups())
             }
         };
+        let first = if first < groups { first } else { 0 };
         let mut best: Option<(u8, u64)> = None;
-        let order = (first..groups).chain(0..first.min(groups));
-        for number in order {
+        let mut looks = 0;
+        for (looked, number) in (first..groups).chain(0..first).enumerate() {
+            if best.is_some() && looked as u64 >= WINDOW {
+                break;
+            }
             let mut class = self.class(number);
-            if class == volatile::CLASS_UNKNOWN && self.group_lease(number) == 0 {
+            let try_it = best.is_none() || looks < UNKNOWN_LOOKS;
+            if class == volatile::CLASS_UNKNOWN && try_it && self.group_lease(number) == 0 {
+                looks += 1;
                 class = self.classify(number);
             }
-            if class < wanted || best.is_some_and(|(best, _)| best <= class) {
+            if class < wanted || class >= best.map_or(limit, |(best, _)| best) {
                 continue;
             }
             best = Some((class, number));
@@ -195,7 +221,10 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         }
         let first = match near.and_then(|near| self.take_near(near, pages)) {
             Some(first) => first,
-            None => self.take_pages(Side::High, pages)?,
+            None => {
+                let side = if pages < LONG { Side::Low } else { Side::High };
+                self.take_pages(side, pages)?
+            }
         };
         self.describe(first, pages, |_| Descriptor::Run(kind))?;
         let place = Place::new(self.core.geometry.page(first), pages * PAGE);
@@ -309,22 +338,28 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.take_run(number, run).ok()
     }
 
-    /// Allocates `pages` pages in the lane's leased group, or in the best other one.
+    /// Allocates `pages` pages in the lane's leased group, or in a better one.
     pub(crate) fn take_pages(&mut self, side: Side, pages: u64) -> Result<u64> {
-        if let Some(number) = self.core.leased(self.lane, side)
-            && let Some(first) = self.take_in(side, number, pages)?
-        {
-            return Ok(first);
+        let mut limit = u8::MAX;
+        if let Some(number) = self.core.leased(self.lane, side) {
+            limit = self.limit(side, number, pages);
         }
-        // Each failed try leaves its group a lower class, so the search ends; others' frees may
-        // raise classes meanwhile, hence the bound.
+        // A group of another class than was thought is left with its true one, so the search ends;
+        // others' frees may raise classes meanwhile, hence the bound.
         for _ in 0..=self.core.groups() {
-            let Some(number) = self.core.find_group(side, pages) else {
+            let Some(number) = self.core.find_group(side, pages, limit) else {
                 break;
             };
             if let Some(first) = self.lease_and_take(side, number, pages, 0)? {
                 return Ok(first);
             }
+            // The lease of the group that was leased is gone.
+            limit = u8::MAX;
+        }
+        if let Some(number) = self.core.leased(self.lane, side)
+            && let Some(first) = self.take_in(side, number, pages)?
+        {
+            return Ok(first);
         }
         loop {
             if let Some(first) = self.take_anywhere(side, pages)? {
@@ -336,11 +371,29 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         }
     }
 
+    /// The class below which another group is better for `pages` pages than group `number`, which
+    /// the lane has leased; 0 if none is.
+    fn limit(&self, side: Side, number: u64, pages: u64) -> u8 {
+        let longest = self.unavailable(number).longest();
+        if longest < pages {
+            u8::MAX
+        } else if side == Side::Low || longest <= pages + pages / 4 {
+            0
+        } else {
+            volatile::class_of(longest)
+        }
+    }
+
     /// Allocates `pages` pages in group `number`, which the lane has leased, if they fit.
     fn take_in(&mut self, side: Side, number: u64, pages: u64) -> Result<Option<u64>> {
         let at = self.core.cursor_word(self.lane, side);
         let cursor = u64::from(self.core.value(at, Ordering::Relaxed)) % GROUP_PAGES;
-        let Some(run) = self.unavailable(number).best_fit(pages, cursor) else {
+        let bits = self.unavailable(number);
+        let found = match side {
+            Side::Low => bits.next_fit(pages, cursor),
+            Side::High => bits.best_fit(pages, cursor),
+        };
+        let Some(run) = found else {
             return Ok(None);
         };
         let next = (run.start + run.len) % GROUP_PAGES;

@@ -14,6 +14,16 @@ use crate::media::{MapOptions, Mapped, Medium, OsHost, Source};
 use crate::persist::Request;
 use crate::{Error, Result, superblock};
 
+/// How a process works on a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Access {
+    /// How stores are made durable.
+    pub write_back: Request,
+    /// Whether stores outside of operations fault: protection against stray pointers of the
+    /// program, at about two microseconds an operation.
+    pub shield: bool,
+}
+
 /// A region on a real medium.
 pub type Region = Core<Mapped, OsHost>;
 
@@ -53,14 +63,18 @@ impl Region {
     pub fn open(
         source: Source,
         kinds: &KindTable,
-        write_back: Request,
+        access: Access,
         options: Options<Mapped, OsHost>,
     ) -> Result<Arc<Region>> {
         let medium = Arc::new(Medium::open(source)?);
         let path = medium.path().to_owned();
         let geometry = look(&medium, &path)?;
         let host = OsHost::new(Arc::clone(&medium), &geometry)?;
-        let map = MapOptions { write_back, ..MapOptions::default() };
+        let map = MapOptions {
+            write_back: access.write_back,
+            shield: access.shield.then(|| geometry.volatile()),
+            ..MapOptions::default()
+        };
         let memory = Mapped::map(&medium, geometry.len(), &map)?;
         Core::attach(memory, host, &path, kinds, options)
     }

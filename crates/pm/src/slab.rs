@@ -53,8 +53,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// The objects of the slab at `page` that nobody can allocate now.
     fn slab_occupied(&self, page: u64, kind: Kind) -> u64 {
         let map = self.geometry.slab_map(page);
-        let busy = self.busy(map);
-        busy | self.memory.load(map, Ordering::Acquire) | !all_objects(self.spec(kind).objects())
+        self.allocated_or_busy(map) | !all_objects(self.spec(kind).objects())
     }
 
     fn partial_word(&self, number: u64, kind: Kind) -> (Offset, u32) {
@@ -95,10 +94,16 @@ impl<M: Memory, H: Host> Core<M, H> {
     fn leased_slab(&self, lane: u32, kind: Kind) -> Option<u64> {
         let at = self.slab_word(lane, kind);
         let page = u64::from(self.value(at, Ordering::Relaxed).checked_sub(1)?);
-        if page >= self.groups() * GROUP_PAGES || self.slab_lease(page) != lane + 1 {
-            return None;
-        }
-        (self.descriptor(page).ok()? == Descriptor::Slab(kind)).then_some(page)
+        self.has_leased(lane, kind, page).then_some(page)
+    }
+
+    /// Whether there is a slab of `kind` at `page` that lane `lane` has leased. Looks at the page
+    /// before the lease: who makes a slab of a page writes the lease before the page is one, so a
+    /// lease that was left on the page in an earlier life is not taken for one of this slab.
+    fn has_leased(&self, lane: u32, kind: Kind, page: u64) -> bool {
+        page < self.groups() * GROUP_PAGES
+            && self.descriptor(page).ok() == Some(Descriptor::Slab(kind))
+            && self.slab_lease(page) == lane + 1
     }
 
     /// Gives lane `lane` the lease of the slab at `page` if `from` (a lane plus one, 0 for nobody)
@@ -341,10 +346,11 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// Whether the slab just leased is still what it was when it was looked at: with the lease in
     /// hand nobody else can fill it up or give it back.
     fn holds(&self, page: u64, kind: Kind) -> bool {
-        let good = self.core.descriptor(page).ok() == Some(Descriptor::Slab(kind))
-            && self.has_room(page, kind);
+        let good = self.core.has_leased(self.lane, kind, page) && self.has_room(page, kind);
         if !good {
-            self.core.set_value(self.core.slab_lease_word(page), 0, Ordering::Release);
+            // Only if it is ours still.
+            let lease = self.core.slab_lease_word(page);
+            self.core.replace(lease, self.lane + 1, 0, Ordering::AcqRel);
         }
         good
     }
@@ -401,8 +407,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             return Ok(());
         }
         let map = self.core.geometry.slab_map(head);
-        let is_empty =
-            |core: &Core<M, H>| core.busy(map) | core.memory.load(map, Ordering::Acquire) == 0;
+        let is_empty = |core: &Core<M, H>| core.allocated_or_busy(map) == 0;
         if self.core.slab_lease(head) != 0 || !is_empty(self.core) {
             return Ok(());
         }

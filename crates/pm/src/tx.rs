@@ -21,7 +21,7 @@ use crate::core::Core;
 use crate::host::Host;
 use crate::journal::entry_at;
 use crate::lock::Mode;
-use crate::memory::Memory;
+use crate::memory::{Memory, Window};
 use crate::object::Place;
 use crate::thread::Open;
 use crate::{Error, Result};
@@ -55,6 +55,7 @@ pub struct Tx<'c, M: Memory, H: Host> {
     emptied: [Option<u64>; EMPTIED_MAX],
     /// Whether the lane is left at the end; otherwise it stays the caller's.
     leaves_lane: bool,
+    _window: Window<'c, M>,
     _open: Open,
 }
 
@@ -97,6 +98,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         interruptible: bool,
         leaves_lane: bool,
     ) -> Result<Tx<'_, M, H>> {
+        let window = Window::open(&self.memory)?;
         let commit = self.commit_word(lane)?;
         if commit.is_armed() {
             return Err(Error::Corrupt {
@@ -121,6 +123,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             interruptible,
             emptied: [None; EMPTIED_MAX],
             leaves_lane,
+            _window: window,
             _open: Open::new(),
         })
     }

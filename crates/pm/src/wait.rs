@@ -11,8 +11,8 @@ use crate::host::Host;
 use crate::memory::{Memory, Wake};
 use crate::{Error, Result};
 
-/// Looks at the word before the first sleep.
-const SPINS: u32 = 64;
+/// Looks at the word before the first sleep. None in a model: there, more of the same add nothing.
+const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 /// Longest sleep before the holder's death is looked for: a fifth of the promised 100 ms.
 const NAP: Duration = Duration::from_millis(20);
 /// Looks at a lock between which its holder's lane belonged to nobody, before it counts as lost.
@@ -53,8 +53,9 @@ impl Patience {
 }
 
 impl<M: Memory, H: Host> Core<M, H> {
-    /// Sleeps while the volatile word at `at` has the low half `seen`, and then, if lane `holder`
-    /// is why, sees to its owner: recovers it if it is dead, names it if it is slow.
+    /// Sees to the owner of lane `holder`, who is why the caller waits: recovers it if it is dead,
+    /// names it if it is slow. Otherwise sleeps while the volatile word at `at` has the low half
+    /// `seen`, a nap at most: the caller looks again in any case.
     pub(crate) fn sleep(
         &self,
         patience: &mut Patience,
@@ -62,23 +63,22 @@ impl<M: Memory, H: Host> Core<M, H> {
         seen: u32,
         holder: Option<u32>,
     ) -> Result<()> {
-        let since = *patience.since.get_or_insert_with(|| self.host.now());
-        match self.memory.wait(at, seen, NAP) {
-            Wake::Woken => return Ok(()),
-            Wake::Interrupted if patience.interruptible => return Err(Error::Interrupted),
-            Wake::Interrupted | Wake::TimedOut => {}
-        }
         self.check_health()?;
-        let Some(holder) = holder else { return Ok(()) };
-        if self.see_to(holder)? {
-            return Ok(());
+        let since = *patience.since.get_or_insert_with(|| self.host.now());
+        if let Some(holder) = holder {
+            if self.see_to(holder)? {
+                return Ok(());
+            }
+            let waited = self.host.now().saturating_sub(since);
+            if waited >= patience.named + SLOW {
+                patience.named = waited;
+                self.name_holder(holder, Duration::from_nanos(waited));
+            }
         }
-        let waited = self.host.now().saturating_sub(since);
-        if waited >= patience.named + SLOW {
-            patience.named = waited;
-            self.name_holder(holder, Duration::from_nanos(waited));
+        match self.memory.wait(at, seen, NAP) {
+            Wake::Interrupted if patience.interruptible => Err(Error::Interrupted),
+            Wake::Woken | Wake::Interrupted | Wake::TimedOut => Ok(()),
         }
-        Ok(())
     }
 
     /// If the owner of lane `holder` is dead, recovers it; whether it was.

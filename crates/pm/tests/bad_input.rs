@@ -19,8 +19,8 @@ use conquest_pm::attach::NewRegion;
 use conquest_pm::check::Reachable;
 use conquest_pm::host::Host;
 use conquest_pm::media::{Medium, OsHost, Source};
-use conquest_pm::persist::Request;
-use conquest_pm::{Error, Mode, Options, Region, Result};
+
+use conquest_pm::{Access, Error, Mode, Options, Region, Result};
 use media_support::*;
 
 const SHAPE: Shape = Shape { max_groups: 4, lanes: 2, slots: 2, locks: 8 };
@@ -39,7 +39,7 @@ fn make(path: &Path) -> Result<()> {
 
 fn open_with(path: &Path, kinds: &KindTable, patience: Duration) -> Result<Arc<Region>> {
     let options = Options { attach_patience: patience, growth_groups: 1, ..Options::default() };
-    Region::open(Source::from(path), kinds, Request::default(), options)
+    Region::open(Source::from(path), kinds, Access::default(), options)
 }
 
 fn open(path: &Path) -> Result<Arc<Region>> {

@@ -23,8 +23,8 @@ use conquest_pm::attach::NewRegion;
 use conquest_pm::check::Reachable;
 use conquest_pm::host::Host;
 use conquest_pm::media::Source;
-use conquest_pm::persist::Request;
-use conquest_pm::{Error, Holder, Mode, Options, Region, Result};
+
+use conquest_pm::{Access, Error, Holder, Mode, Options, Region, Result};
 use media_support::*;
 
 /// A dead owner is promised to be found within 100 ms; a loaded machine gets more.
@@ -65,7 +65,7 @@ fn region(lanes: u32) -> Temporary {
 
 fn open_with(path: &Path, on_slow: Option<Box<dyn Fn(Holder) + Send + Sync>>) -> Arc<Region> {
     let options = Options { on_slow, ..Options::default() };
-    Region::open(Source::from(path), &kinds(), Request::default(), options).unwrap()
+    Region::open(Source::from(path), &kinds(), Access::default(), options).unwrap()
 }
 
 fn open(path: &Path) -> Arc<Region> {

@@ -136,8 +136,17 @@ impl<M: Memory> DyingMemory<M> {
 }
 
 impl<M: Memory> Memory for DyingMemory<M> {
+    fn open_window(&self) -> bool {
+        self.memory.open_window()
+    }
+
+    fn close_window(&self) {
+        self.memory.close_window();
+    }
+
     fn failure(&self) -> Option<&'static str> {
-        self.memory.failure()
+        // Whatever still runs on the way out of a simulated death must not wait for anything.
+        if self.is_dead() { Some("the process died") } else { self.memory.failure() }
     }
 
     fn rejoin(&self) -> conquest_pm::Result<bool> {

@@ -10,10 +10,13 @@ use conquest_pm::{Core, Error, Options};
 
 use crate::schedule::{ScheduleOptions, Search, run};
 use crate::shelf::{self, Contents, Op};
-use crate::{Actor, CrashPoint, Image, Mark, Recording, RecordingMemory, Rng, SimHost, World};
+use crate::{Actor, CrashPoint, DyingMemory, Fate, Image, Mark, Recording, RecordingMemory, Rng};
+use crate::{SimHost, World};
 
+/// A simulated process's memory, which may end its life.
+pub type SimMemory = DyingMemory<Actor>;
 /// A region in simulation.
-pub type SimCore = Arc<Core<Actor, SimHost>>;
+pub type SimCore = Arc<Core<SimMemory, SimHost>>;
 
 /// Who did what before the recording began, as the shelf counts it.
 const EARLIER: u32 = 7;
@@ -27,6 +30,8 @@ pub struct Plan {
     pub scripts: Vec<Vec<Op>>,
     /// Operations done before the recording begins.
     pub earlier: Vec<Op>,
+    /// Before which of its stores, attaching included, the process of actor 0 dies, if it does.
+    pub dies_at: Option<u64>,
     /// Whether the medium needs write-back.
     pub needs_write_back: bool,
 }
@@ -49,7 +54,7 @@ pub const fn shape() -> Shape {
 
 /// The options of a process on the small region.
 #[must_use]
-pub fn options() -> Options<Actor, SimHost> {
+pub fn options() -> Options<SimMemory, SimHost> {
     Options { intents: Some(Box::new(shelf::step)), growth_groups: 1, ..Options::default() }
 }
 
@@ -61,14 +66,15 @@ fn path() -> &'static Path {
 ///
 /// # Errors
 /// Those of attaching.
-pub fn attach(memory: Actor, world: &World, pid: u32) -> Result<SimCore, Error> {
+pub fn attach(memory: SimMemory, world: &World, pid: u32) -> Result<SimCore, Error> {
     Core::attach(memory, world.process(pid), path(), &shelf::kinds(), options())
 }
 
 impl Plan {
-    /// The random plan of `seed` for `actors` actors of `operations` operations.
+    /// The random plan of `seed` for `actors` actors of `operations` operations; with `dies`, actor
+    /// 0's process dies on the way.
     #[must_use]
-    pub fn random(seed: u64, actors: u32, operations: u64) -> Plan {
+    pub fn random(seed: u64, actors: u32, operations: u64, dies: bool) -> Plan {
         let mut rng = Rng::stream(seed, 1);
         let script = |rng: &mut Rng, actor: u32, count: u64| {
             (1..=count).map(|number| Op::random(rng, actor, number, 3)).collect()
@@ -78,6 +84,7 @@ impl Plan {
             seed,
             scripts: (0..actors).map(|actor| script(&mut rng, actor, operations)).collect(),
             earlier: script(&mut rng, EARLIER, before),
+            dies_at: dies.then(|| 1 + rng.below(60 + 50 * operations)),
             needs_write_back: true,
         }
     }
@@ -100,7 +107,8 @@ impl Plan {
             groups: 1,
         };
         make(&memory.actor(0), &world.process(9), path(), &new).map_err(text)?;
-        let core = attach(memory.actor(0), &world, 9).map_err(text)?;
+        let alive = DyingMemory::counting(memory.actor(0));
+        let core = attach(alive, &world, 9).map_err(text)?;
         for &op in &self.earlier {
             shelf::perform(&core, EARLIER, op).map_err(text)?;
         }
@@ -153,10 +161,22 @@ impl Plan {
         Ok(Scenario { recording, plan: self, before })
     }
 
+    /// The memory of `actor`'s process, with its death in it.
+    fn fate(&self, world: &World, actor: u32, memory: &Actor) -> SimMemory {
+        match self.dies_at {
+            Some(store) if actor == 0 => {
+                let world = world.clone();
+                let dies = Fate::Unwind(Box::new(move || world.kill(actor)));
+                DyingMemory::new(memory.clone(), store, dies)
+            }
+            _ => DyingMemory::counting(memory.clone()),
+        }
+    }
+
     /// What one actor does: attach as a process of its own, its script, detach.
     fn play(&self, world: &World, actor: u32, memory: &Actor) -> Result<(), String> {
         let text = |error: Error| error.to_string();
-        let core = attach(memory.clone(), world, actor).map_err(text)?;
+        let core = attach(self.fate(world, actor, memory), world, actor).map_err(text)?;
         let script = self.scripts.get(actor as usize).map_or(&[][..], Vec::as_slice);
         for (number, &op) in (1..).zip(script) {
             memory.mark(Mark::Begun(number));
@@ -175,7 +195,8 @@ impl Scenario {
     /// What is lost, leaked or half done.
     pub fn judge(&self, memory: &RecordingMemory, point: &CrashPoint<'_>) -> Result<u64, String> {
         let world = World::new(memory.clock());
-        let core = attach(memory.this_thread(), &world, 5).map_err(|error| error.to_string())?;
+        let alive = DyingMemory::counting(memory.this_thread());
+        let core = attach(alive, &world, 5).map_err(|error| error.to_string())?;
         memory.this_thread().mark(Mark::Recovered);
         let (contents, findings) = shelf::examine(&core).map_err(|error| error.to_string())?;
         if let Some(finding) = findings.first() {

@@ -37,6 +37,8 @@ mod mapped;
 mod medium;
 mod mounts;
 mod process;
+mod process_lock;
+mod shield;
 mod sigbus;
 mod source;
 mod space;

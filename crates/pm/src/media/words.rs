@@ -6,6 +6,7 @@ use core::time::Duration;
 use conquest_format::{Offset, WORD};
 
 use super::mapped::{Mapped, Window};
+use super::shield::Shield;
 use super::sigbus::Reason;
 use super::{copy, futex};
 use crate::memory::{Memory, Wake};
@@ -65,6 +66,18 @@ impl Memory for Mapped {
     #[inline]
     fn len(&self) -> u64 {
         self.bytes()
+    }
+
+    #[inline]
+    fn open_window(&self) -> bool {
+        self.shield().is_none_or(Shield::open)
+    }
+
+    #[inline]
+    fn close_window(&self) {
+        if let Some(shield) = self.shield() {
+            shield.close();
+        }
     }
 
     #[inline]

@@ -7,8 +7,10 @@ use conquest_testkit::scenario::Plan;
 use conquest_testkit::shelf::Op;
 use conquest_testkit::{Options, Summary, explore, replay};
 
-/// Images of one scenario.
-const STATES_EACH: usize = 20_000;
+/// Scenarios that a slice has at least.
+const SCENARIOS: usize = 12;
+/// Images of one scenario at most, those of crashes during recovery not counted.
+const STATES_EACH: usize = 8_000;
 
 fn main() -> ExitCode {
     let mut states = 1_000_000;
@@ -34,10 +36,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// The plan of scenario `seed`: one actor and two in turn.
+/// The plan of scenario `seed`: in turn one actor, two, and two of which one dies on the way.
 fn plan(seed: u64) -> Plan {
-    let actors = 1 + (seed % 2) as u32;
-    Plan::random(seed, actors, if actors == 1 { 6 } else { 4 })
+    match seed % 3 {
+        0 => Plan::random(seed, 2, 4, true),
+        1 => Plan::random(seed, 1, 6, false),
+        _ => Plan::random(seed, 2, 4, false),
+    }
 }
 
 fn explore_all(first: u64, states: usize) -> ExitCode {
@@ -51,10 +56,15 @@ fn explore_all(first: u64, states: usize) -> ExitCode {
         }
         let plan = plan(seed);
         count(&mut mix, &plan);
-        let budget = STATES_EACH.min(states);
+        let budget = (states / SCENARIOS / 2).clamp(1, STATES_EACH);
         match plan.record() {
             Ok(scenario) => {
-                let options = Options { seed, states: budget, ..Options::default() };
+                let options = Options {
+                    seed,
+                    states: budget,
+                    inner_states: 8 * budget,
+                    ..Options::default()
+                };
                 let found = explore(&scenario.recording, &options, |memory, point| {
                     scenario.judge(memory, point)
                 });

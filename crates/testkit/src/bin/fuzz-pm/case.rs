@@ -45,7 +45,7 @@ pub(crate) fn keep_panics() {
 impl Bases {
     pub(crate) fn new(seed: u64) -> Result<Bases, String> {
         let geometry = Geometry::new(shape()).ok_or("impossible shape")?;
-        let base = |number| Plan::random(seed.wrapping_add(number), 1, 0).base();
+        let base = |number| Plan::random(seed.wrapping_add(number), 1, 0, false).base();
         let images = (0..BASES).map(|number| base(number).map(|(image, _)| image));
         Ok(Bases { seed, geometry, images: images.collect::<Result<_, _>>()? })
     }

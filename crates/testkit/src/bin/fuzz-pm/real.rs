@@ -10,8 +10,8 @@ use conquest_format::geometry::Shape;
 use conquest_format::{Geometry, Offset, WORD};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::Source;
-use conquest_pm::persist::Request;
-use conquest_pm::{Options, Region};
+
+use conquest_pm::{Access, Options, Region};
 use conquest_testkit::Rng;
 use conquest_testkit::shelf::{self, Op};
 
@@ -45,7 +45,7 @@ pub(crate) fn run(seed: u64, number: u64, counts: &mut Counts) -> Result<(), Str
         Ok::<_, String>(Region::open(
             Source::from(copy()?),
             &shelf::kinds(),
-            Request::default(),
+            Access::default(),
             options,
         ))
     };

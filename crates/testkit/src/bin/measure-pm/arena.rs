@@ -1,0 +1,147 @@
+//! Regions to measure, on memory files, and the kinds they hold.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use conquest_format::geometry::{STATE_GROUPS, STATE_ROOTS, Shape};
+use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
+use conquest_format::{Geometry, LINE, Offset};
+use conquest_pm::attach::NewRegion;
+use conquest_pm::media::{MapOptions, Mapped, Medium, OsHost, Source};
+use conquest_pm::persist::Request;
+use conquest_pm::{Access, Core, Object, Options, Region};
+
+use crate::counting::Counting;
+
+/// A region whose accesses are counted.
+pub(crate) type Counted = Core<Counting<Mapped>, OsHost>;
+
+/// Locks of every region measured.
+const LOCKS: u32 = 1024;
+/// Locks and roots of different actors are so far apart that they share no line.
+const APART: u32 = 16;
+
+const fn kind(number: u8) -> Kind {
+    match Kind::new(number) {
+        Some(kind) => kind,
+        None => kind(0),
+    }
+}
+
+/// The kind of page runs.
+pub(crate) const PAGES: Kind = kind(4);
+
+/// Objects of three sizes.
+pub(crate) struct Small;
+/// See [`Small`].
+pub(crate) struct Middle;
+/// See [`Small`].
+pub(crate) struct Large;
+
+impl Object for Small {
+    const KIND: Kind = kind(1);
+}
+impl Object for Middle {
+    const KIND: Kind = kind(2);
+}
+impl Object for Large {
+    const KIND: Kind = kind(3);
+}
+
+/// The kinds of every region measured.
+pub(crate) fn kinds() -> KindTable {
+    let mut kinds = [KindSpec::UNUSED; KINDS];
+    for (kind, bytes) in [(Small::KIND, 64), (Middle::KIND, 128), (Large::KIND, 192)] {
+        if let Some(spec) = kinds.get_mut(usize::from(kind.number())) {
+            *spec = KindSpec::object(bytes).unwrap_or_default();
+        }
+    }
+    if let Some(spec) = kinds.get_mut(usize::from(PAGES.number())) {
+        *spec = KindSpec::RUN;
+    }
+    kinds
+}
+
+/// Root word `index` of `actor`, in a line that no other actor of 0 to 3 uses.
+pub(crate) fn root(actor: u32, index: u64) -> Offset {
+    STATE_ROOTS.plus(u64::from(actor % 4) * 2 * LINE + index * 8)
+}
+
+/// Lock `index` of `actor`.
+pub(crate) fn lock(actor: u32, index: u32) -> u32 {
+    actor * APART + index
+}
+
+/// A region on a memory file, which is gone when the last process is.
+pub(crate) struct Arena {
+    file: OwnedFd,
+    geometry: Geometry,
+}
+
+impl Arena {
+    /// A region of at most `max_groups` groups, `groups` of which have space.
+    pub(crate) fn new(max_groups: u64, groups: u64) -> Result<Arena, String> {
+        let shape = Shape { max_groups, lanes: 64, slots: 64, locks: LOCKS };
+        let geometry = Geometry::new(shape).ok_or("impossible shape")?;
+        // SAFETY: a constant name; the descriptor is new and ours.
+        let file = unsafe {
+            let file = libc::memfd_create(c"measured".as_ptr(), libc::MFD_CLOEXEC);
+            if file < 0 {
+                return Err(system("make a memory file"));
+            }
+            OwnedFd::from_raw_fd(file)
+        };
+        let new = NewRegion { shape, kinds: kinds(), uuid: [5; 16], created: 5, groups };
+        let arena = Arena { file, geometry };
+        Region::create(arena.source()?, 0o600, &new).map_err(text)?;
+        Ok(arena)
+    }
+
+    /// Gives all groups to the region without space behind them: a file with holes, which read as
+    /// zeros. For regions larger than the memory at hand.
+    pub(crate) fn grow_sparsely(&self) -> Result<(), String> {
+        let groups = self.geometry.shape().max_groups;
+        let word = groups.to_le_bytes();
+        let raw = self.file.as_raw_fd();
+        let at = STATE_GROUPS.bytes() as libc::off_t;
+        // SAFETY: our own descriptor and bytes.
+        let done = unsafe {
+            libc::ftruncate(raw, self.geometry.len() as libc::off_t) == 0
+                && libc::pwrite(raw, word.as_ptr().cast(), word.len(), at) == 8
+        };
+        if done { Ok(()) } else { Err(system("grow a memory file")) }
+    }
+
+    fn source(&self) -> Result<Source, String> {
+        let copy = self.file.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+        Ok(Source::from(copy))
+    }
+
+    /// Attaches.
+    pub(crate) fn attach(&self, write_back: Request) -> Result<Arc<Region>, String> {
+        let access = Access { write_back, ..Access::default() };
+        Region::open(self.source()?, &kinds(), access, Options::default()).map_err(text)
+    }
+
+    /// Attaches, counting.
+    pub(crate) fn attach_counted(&self, write_back: Request) -> Result<Arc<Counted>, String> {
+        let medium = Arc::new(Medium::open(self.source()?).map_err(text)?);
+        let host = OsHost::new(Arc::clone(&medium), &self.geometry).map_err(text)?;
+        let map = MapOptions { write_back, ..MapOptions::default() };
+        let memory = Mapped::map(&medium, self.geometry.len(), &map).map_err(text)?;
+        let memory = Counting::new(memory, &self.geometry);
+        Core::attach(memory, host, Path::new("measured"), &kinds(), Options::default())
+            .map_err(text)
+    }
+}
+
+/// An error of the region as text.
+pub(crate) fn text(error: conquest_pm::Error) -> String {
+    error.to_string()
+}
+
+/// The last error of the system as text.
+pub(crate) fn system(action: &str) -> String {
+    format!("can't {action}: {}", std::io::Error::last_os_error())
+}

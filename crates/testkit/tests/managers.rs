@@ -1,0 +1,185 @@
+//! The page and slab managers against an obvious model, and against hostile pointers.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panics")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use conquest_format::geometry::STATE_ROOTS;
+use conquest_format::kind::Kind;
+use conquest_format::{GROUP, GROUP_PAGES, Geometry, Offset, PAGE};
+use conquest_pm::attach::{NewRegion, make};
+use conquest_pm::check::Reachable;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Error, Object, Ptr};
+use conquest_testkit::scenario::{SimCore, attach, shape};
+use conquest_testkit::shelf::{Node, kinds};
+use conquest_testkit::{DyingMemory, Image, RecordingMemory, Rng, World};
+
+const PAPER: u8 = 2;
+
+fn region() -> SimCore {
+    let geometry = Geometry::new(shape()).unwrap();
+    let memory =
+        RecordingMemory::new(Arc::new(Image::new(geometry.len())), geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    let new = NewRegion { shape: shape(), kinds: kinds(), uuid: [0; 16], created: 0, groups: 1 };
+    let path = std::path::Path::new("simulated");
+    make(&memory.actor(0), &world.process(1), path, &new).unwrap();
+    attach(DyingMemory::counting(memory.actor(0)), &world, 1).unwrap()
+}
+
+fn paper() -> Kind {
+    Kind::new(PAPER).unwrap()
+}
+
+fn root() -> Offset {
+    STATE_ROOTS.plus(63 * 8)
+}
+
+#[test]
+fn runs_never_overlap_and_all_space_can_be_used() {
+    let core = region();
+    let mut rng = Rng::new(5);
+    let mut runs: BTreeMap<Offset, u64> = BTreeMap::new();
+    let total = shape().max_groups * GROUP_PAGES;
+    let mut full = 0;
+    for _ in 0..3000 {
+        let most = if rng.chance(1, 8) { 300 } else { 20 };
+        let pages = 1 + rng.below(most);
+        let held: u64 = runs.values().sum();
+        if rng.chance(3, 5) || runs.is_empty() {
+            let made = core.run(|tx| {
+                let run = tx.alloc_run(paper(), pages, None)?;
+                let at = tx.finish_run(run);
+                tx.set(root(), at.bytes())?;
+                Ok(at)
+            });
+            match made {
+                Ok(at) => {
+                    let before = runs.range(..at).next_back();
+                    assert!(before.is_none_or(|(start, len)| start.plus(len * PAGE) <= at));
+                    let after = runs.range(at..).next();
+                    assert!(after.is_none_or(|(start, _)| at.plus(pages * PAGE) <= *start));
+                    let first = core.geometry().page_of(at).unwrap();
+                    assert!(first % GROUP_PAGES + pages <= GROUP_PAGES);
+                    runs.insert(at, pages);
+                }
+                Err(Error::NoSpace { wanted, free, .. }) => {
+                    full += 1;
+                    assert_eq!(wanted, pages);
+                    assert!(free + held <= total);
+                    assert!(pages > 1 || held == total, "{pages} refused with {held} held");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        } else {
+            let index = rng.below(runs.len() as u64) as usize;
+            let (&at, &pages) = runs.iter().nth(index).unwrap();
+            core.run(|tx| {
+                tx.free_run(at, pages, paper())?;
+                tx.set(root(), 0)
+            })
+            .unwrap();
+            runs.remove(&at);
+        }
+        assert_eq!(core.pages_used(), runs.values().sum::<u64>());
+    }
+    assert!(full > 0, "the region never filled up");
+    let mut reachable = Reachable::default();
+    runs.iter().for_each(|(&at, &pages)| reachable.run(at, pages));
+    assert_eq!(core.check(&reachable).unwrap(), []);
+}
+
+#[test]
+fn a_part_of_a_run_can_be_freed_but_nothing_twice() {
+    let core = region();
+    let at = core
+        .run(|tx| {
+            let run = tx.alloc_run(paper(), 100, None)?;
+            Ok(tx.finish_run(run))
+        })
+        .unwrap_or(Offset::NONE);
+    core.run(|tx| tx.free_run(at.plus(10 * PAGE), 5, paper())).unwrap();
+    for (start, pages) in [(10, 1), (8, 3), (14, 1), (0, 100)] {
+        let twice = core.run(|tx| tx.free_run(at.plus(start * PAGE), pages, paper()));
+        assert!(matches!(twice, Err(Error::Corrupt { .. })), "{start} {pages}");
+    }
+    let once = core.run(|tx| {
+        tx.free_run(at, 2, paper())?;
+        tx.free_run(at.plus(PAGE), 1, paper())
+    });
+    assert!(matches!(once, Err(Error::Corrupt { .. })));
+    assert_eq!(core.pages_used(), 95);
+}
+
+#[test]
+fn objects_come_zeroed_and_are_reused_last() {
+    let core = region();
+    let take = || {
+        core.run(|tx| {
+            let node = tx.alloc::<Node>()?;
+            let node = tx.seal(node);
+            tx.set(root(), node.word())?;
+            Ok(node)
+        })
+        .unwrap()
+    };
+    let mut seen = Vec::new();
+    for round in 0..64_u64 {
+        let node = take();
+        let place = core.resolve(node).unwrap();
+        let words = (0..place.len() / 8).map(|index| place.word(index).unwrap());
+        assert!(words.clone().all(|at| core.memory().load(at, Ordering::Relaxed) == 0));
+        assert!(!seen.contains(&node.offset()), "reused after {round} others");
+        seen.push(node.offset());
+        // Dirty it, so that the next user would notice.
+        core.run(|tx| words.clone().try_for_each(|at| tx.set(at, u64::MAX))).unwrap();
+        core.run(|tx| tx.free(node)).unwrap();
+        assert!(matches!(core.resolve(node), Err(Error::Corrupt { .. })));
+        assert!(core.run(|tx| tx.free(node)).is_err(), "freed twice");
+    }
+    // The slab has 64 objects: now the first one comes again.
+    assert_eq!(take().offset(), seen[0]);
+}
+
+/// The same object under another type.
+#[derive(Debug)]
+struct Other;
+impl Object for Other {
+    const KIND: Kind = match Kind::new(2) {
+        Some(kind) => kind,
+        None => panic!(),
+    };
+}
+
+#[test]
+fn no_pointer_but_the_right_one_is_followed() {
+    let core = region();
+    let node = core
+        .run(|tx| {
+            let node = tx.alloc::<Node>()?;
+            Ok(tx.seal(node))
+        })
+        .unwrap_or(Ptr::NONE);
+    // Nothing was staged for it to be reachable, but it is allocated.
+    core.resolve(node).unwrap();
+    let word = node.word();
+    assert!(Ptr::<Other>::from_word(word, root()).is_err());
+    for bit in 0..64 {
+        let found = Ptr::<Node>::from_word(word ^ (1 << bit), root());
+        assert!(found.is_err() || core.resolve(found.unwrap()).is_err(), "bit {bit}");
+    }
+    let kind = Node::KIND;
+    let heap = core.geometry().page(0);
+    for at in [0, 8, 4096, heap.bytes() - 8, heap.bytes() + GROUP, !7, u64::MAX / 2] {
+        assert!(core.resolve_kind(Offset::new(at), kind).is_err(), "{at:#x}");
+    }
+    for within in [8, 64, 191] {
+        assert!(core.resolve_kind(node.offset().plus(within), kind).is_err());
+    }
+    assert!(core.resolve_kind(node.offset(), paper()).is_err());
+    assert!(core.resolve_run(node.offset(), 1, paper()).is_err());
+    assert!(core.resolve_run(heap, u64::MAX, paper()).is_err());
+}
