@@ -14,10 +14,10 @@ use std::time::Duration;
 use conquest_format::geometry::{STATE, Shape};
 use conquest_format::kind::KindTable;
 use conquest_format::superblock::{LIVE_PROTOCOL, Superblock};
-use conquest_format::volatile::{head, slot};
+use conquest_format::volatile::{self, head, slot};
 use conquest_format::{Geometry, Offset, PAGE, journal};
 
-use crate::core::{Core, NO_SLOT, Options, locked};
+use crate::core::{Core, NO_SLOT, Options};
 use crate::host::Host;
 use crate::memory::{Memory, Window};
 use crate::superblock;
@@ -230,8 +230,23 @@ impl<M: Memory, H: Host> Core<M, H> {
         let namespace = record.plus(slot::PID_NAMESPACE);
         self.memory.store(namespace, identity.namespace, Ordering::Relaxed);
         self.set_value(state, 1, Ordering::Release);
-        *locked(&self.claim) = Some(claim);
+        self.keep_claim(claim);
         Ok(())
+    }
+
+    /// Keeps this process's claim until it detaches. In a child that was forked while a thread of
+    /// its parent was attaching or detaching, the place is locked for good, and the claim is kept
+    /// until the child ends.
+    fn keep_claim(&self, claim: H::Claim) {
+        match self.claim.try_lock() {
+            Ok(mut place) => *place = Some(claim),
+            Err(_) => _ = Box::leak(Box::new(claim)),
+        }
+    }
+
+    /// Takes the claim back, if it is kept and can be had.
+    fn take_claim(&self) -> Option<H::Claim> {
+        self.claim.try_lock().ok()?.take()
     }
 
     /// What every operation does first: the region must be healthy, the process attached (a forked
@@ -258,7 +273,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.mend();
         }
         // The parent's claim is not in this process; dropping the copy of it does nothing.
-        drop(locked(&self.claim).take());
+        drop(self.take_claim());
         self.slot.store(NO_SLOT, Ordering::Relaxed);
         self.host.adopt()?;
         self.join()
@@ -267,27 +282,43 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Detaches: the last process to do so marks the region clean.
     ///
     /// # Errors
-    /// Those of the host; the region is detached all the same when the process ends.
+    /// [`Error::InUse`] while operations of this process are under way: it stays attached. Those of
+    /// the host; the region is detached all the same when the process ends.
     pub fn detach(&self) -> Result<()> {
+        self.leave(false)
+    }
+
+    /// Detaches; with `for_good`, no operation can be under way, and lanes still in use are left
+    /// to be recovered.
+    fn leave(&self, for_good: bool) -> Result<()> {
         if self.host.is_forked() {
             return Ok(());
         }
         let _open = Open::new();
-        let Some(claim) = locked(&self.claim).take() else {
+        let Some(claim) = self.take_claim() else {
             return Ok(());
         };
-        let _alone = self.attach_lock()?;
+        let alone = self.attach_lock();
+        // Whoever takes a lane from here on finds out; whoever has taken one is seen here.
         self.end("it was detached");
-        let number = self.slot.swap(NO_SLOT, Ordering::Relaxed);
-        let busy = (0..self.geometry.shape().lanes).any(|lane| {
-            conquest_format::volatile::owner_slot(self.lane_owner(lane)) == Some(number)
-        });
-        if !busy {
+        self.memory.full_fence();
+        let number = self.slot.load(Ordering::Relaxed);
+        let in_use = (0..self.geometry.shape().lanes)
+            .filter(|&lane| volatile::owner_slot(self.lane_owner(lane)) == Some(number))
+            .count() as u32;
+        if !for_good && (in_use > 0 || alone.is_err()) {
+            self.mend();
+            self.keep_claim(claim);
+            return alone.and(Err(Error::InUse { path: self.path.clone(), lanes: in_use }));
+        }
+        self.slot.store(NO_SLOT, Ordering::Relaxed);
+        if in_use == 0 {
             let state = self.geometry.slot(number).plus(slot::STATE);
             self.set_value(state, 0, Ordering::Release);
         }
         drop(claim);
-        if !busy && !self.host.is_anyone_attached()? {
+        let _alone = alone?;
+        if in_use == 0 && !self.host.is_anyone_attached()? {
             let found = superblock::choose(&self.path, &superblock::read(&self.memory))?;
             let sequence = superblock::next_sequence(&found)?;
             let _window = Window::open(&self.memory)?;
@@ -300,7 +331,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 impl<M: Memory, H: Host> Drop for Core<M, H> {
     fn drop(&mut self) {
         // Nothing is lost if this fails: the next attach finds the region dirty and recovers it.
-        let _detached = self.detach();
+        let _detached = self.leave(true);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use conquest_format::kind::{Kind, KindSpec, KindTable};
@@ -83,12 +83,6 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// Not a slot number.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
-
-/// The guarded value, whatever became of other threads: every value guarded in this crate is valid
-/// between any two instructions.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl<M: Memory, H: Host> Core<M, H> {
     pub(crate) fn new(

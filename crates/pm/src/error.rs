@@ -202,6 +202,14 @@ pub enum Error {
         /// Why it failed.
         reason: &'static str,
     },
+    /// Operations of the process that wants to detach are under way.
+    #[error("{path}: {lanes} operations of this process are under way; end them, then detach")]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// How many.
+        lanes: u32,
+    },
     /// No space left.
     #[error("no space left in the region: {wanted} pages wanted, {free} of {total} free")]
     NoSpace {

@@ -58,6 +58,15 @@ pub trait Memory: Sync + 'static {
         None
     }
 
+    /// In a forked child: makes the memory the region's again, if it was cut off because the thread
+    /// that forked was inside an operation; whether it was.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    fn rejoin(&self) -> crate::Result<bool> {
+        Ok(false)
+    }
+
     /// Allows this process to store into the persistent part, until [`Self::close_window`] has been
     /// called as often as this; false if that can't be allowed. Memory without protection against
     /// wild stores always allows it.
@@ -67,15 +76,6 @@ pub trait Memory: Sync + 'static {
 
     /// Takes one [`Self::open_window`] back.
     fn close_window(&self) {}
-
-    /// In a forked child: makes the memory the region's again, if it was cut off because the thread
-    /// that forked was inside an operation; whether it was.
-    ///
-    /// # Errors
-    /// If the system refuses.
-    fn rejoin(&self) -> crate::Result<bool> {
-        Ok(false)
-    }
 
     /// The word at `at`.
     fn load(&self, at: Offset, order: Ordering) -> u64;

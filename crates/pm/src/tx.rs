@@ -81,7 +81,9 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.note_thread();
         self.enter()?;
         let lane = self.take_lane(interruptible)?;
-        match self.begin_on(lane, interruptible, true) {
+        // Again, now that everybody sees that the lane is used: the region may have been detached
+        // since, by another thread that saw no lane in use.
+        match self.check_health().and_then(|()| self.begin_on(lane, interruptible, true)) {
             Ok(tx) => Ok(tx),
             Err(error) => {
                 self.leave_lane(lane);

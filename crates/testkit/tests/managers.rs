@@ -183,3 +183,15 @@ fn no_pointer_but_the_right_one_is_followed() {
     assert!(core.resolve_run(node.offset(), 1, paper()).is_err());
     assert!(core.resolve_run(heap, u64::MAX, paper()).is_err());
 }
+
+#[test]
+fn nobody_detaches_in_the_middle_of_an_operation() {
+    let core = region();
+    let mut tx = core.begin().unwrap();
+    assert!(matches!(core.detach(), Err(Error::InUse { lanes: 1, .. })));
+    tx.set(root(), 7).unwrap();
+    tx.commit().unwrap();
+    core.detach().unwrap();
+    assert!(matches!(core.begin(), Err(Error::Failed { .. })));
+    assert_eq!(core.memory().load(root(), Ordering::Relaxed), 7);
+}

@@ -157,6 +157,9 @@ impl Mapped {
         advise(base, len as usize, libc::MADV_DONTDUMP);
         advise(base, len as usize, libc::MADV_HUGEPAGE);
         self.watch.rejoined();
+        if let Some(shield) = &self.shield {
+            shield.raise_again();
+        }
         Ok(true)
     }
 

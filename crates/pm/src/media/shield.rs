@@ -59,6 +59,14 @@ impl Shield {
         });
     }
 
+    /// In a forked child whose mapping was made anew: its parent's windows are not open here.
+    pub(super) fn raise_again(&self) {
+        self.change(|_| {
+            let _raised = self.protect(libc::PROT_READ);
+            Some(0)
+        });
+    }
+
     /// Changes the count, alone, and without a signal handler of this thread in between, which
     /// might want a window too.
     fn change(&self, change: impl FnOnce(u32) -> Option<u32>) -> bool {
