@@ -52,8 +52,8 @@ pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegi
     memory.put_zeros(geometry.lane(0), u64::from(new.shape.lanes) * journal::LANE);
     memory.put_zeros(geometry.bitmap(0), groups * conquest_format::LINE);
     memory.put(conquest_format::geometry::STATE_GROUPS, groups, Ordering::Relaxed);
+    // Durable before the first superblock is begun, whose writing begins with a fence.
     memory.write_back(Offset::NONE, geometry.bitmap(groups).bytes());
-    memory.fence();
     let first = Superblock {
         uuid: new.uuid,
         boot_id: host.boot_id(),
