@@ -1,0 +1,174 @@
+//! The managers' check finds what is wrong: one thing at a time is broken, and named.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panics")]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use conquest_format::descriptor::Descriptor;
+use conquest_format::journal::{Commit, INTENT, PAGES_USED};
+use conquest_format::kind::Kind;
+use conquest_format::volatile::{self, group, lane, lock, slab};
+use conquest_format::{Geometry, Offset};
+use conquest_pm::Error;
+use conquest_pm::attach::{NewRegion, make};
+use conquest_pm::check::Reachable;
+use conquest_pm::memory::Memory;
+use conquest_testkit::scenario::{SimCore, SimMemory, attach, shape};
+use conquest_testkit::shelf::{Node, kinds};
+use conquest_testkit::{DyingMemory, Image, RecordingMemory, World};
+
+/// The tag of the first attach generation.
+const TAG: u32 = 1;
+
+/// A region with one node and a run of three pages, and where they are.
+fn region() -> (SimCore, Offset, Offset) {
+    let geometry = Geometry::new(shape()).unwrap();
+    let image = Arc::new(Image::new(geometry.len()));
+    let memory = RecordingMemory::new(image, geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    let new = NewRegion { shape: shape(), kinds: kinds(), uuid: [0; 16], created: 0, groups: 1 };
+    let path = std::path::Path::new("simulated");
+    make(&memory.actor(0), &world.process(1), path, &new).unwrap();
+    let core = attach(DyingMemory::counting(memory.actor(0)), &world, 1).unwrap();
+    let (node, run) = core
+        .run(|tx| {
+            let node = tx.alloc::<Node>()?;
+            let node = tx.seal(node);
+            let run = tx.alloc_run(Kind::new(2).unwrap(), 3, None)?;
+            Ok((node.offset(), tx.finish_run(run)))
+        })
+        .unwrap();
+    (core, node, run)
+}
+
+fn reachable(node: Offset, run: Offset) -> Reachable {
+    let mut reachable = Reachable::default();
+    reachable.object(node);
+    reachable.run(run, 3);
+    reachable
+}
+
+/// What the check says after `damage`.
+fn findings(damage: impl FnOnce(&SimMemory, &Geometry, Offset, Offset)) -> Vec<&'static str> {
+    let (core, node, run) = region();
+    assert_eq!(core.check(&reachable(node, run)).unwrap(), []);
+    damage(core.memory(), core.geometry(), node, run);
+    let found = core.check(&reachable(node, run)).unwrap();
+    found.into_iter().map(|finding| finding.what).collect()
+}
+
+fn page(geometry: &Geometry, at: Offset) -> u64 {
+    geometry.page_of(at).unwrap()
+}
+
+fn tagged(value: u32) -> u64 {
+    volatile::tagged(TAG, value)
+}
+
+#[test]
+fn what_is_allocated_and_what_is_reachable_must_agree() {
+    let (core, node, run) = region();
+    let what = |reachable: &Reachable| {
+        let found = core.check(reachable).unwrap();
+        found.into_iter().map(|finding| finding.what).collect::<Vec<_>>()
+    };
+    let mut less = Reachable::default();
+    less.run(run, 2);
+    let leaks = ["object allocated but not reachable", "page allocated but not reachable"];
+    let mut found = what(&less);
+    found.sort_unstable();
+    assert_eq!(found, leaks);
+    let mut more = reachable(node, run);
+    more.object(node.plus(192));
+    more.run(run.plus(3 * 4096), 1);
+    let lost = ["reachable object is not allocated", "reachable page is not allocated"];
+    assert_eq!(what(&more), lost);
+    let mut twice = reachable(node, run);
+    twice.object(node);
+    twice.run(run, 1);
+    assert_eq!(what(&twice), ["object reached twice", "page reached twice"]);
+}
+
+#[test]
+fn the_tables_must_agree_with_each_other() {
+    let node = Kind::new(1).unwrap();
+    let lost = findings(|m, g, _, run| m.put(g.descriptor(page(g, run)), 0, Relaxed));
+    assert_eq!(lost, ["allocated page without descriptor", "reachable page is not allocated"]);
+    let tail = findings(|m, g, at, _| {
+        let second = page(g, at) + 1;
+        m.put(g.descriptor(second), Descriptor::SlabTail(node, 2).pack(second), Relaxed);
+    });
+    assert!(tail.contains(&"slab lacks a page"), "{tail:?}");
+    let head = findings(|m, g, at, _| {
+        let first = page(g, at);
+        m.put(g.descriptor(first), Descriptor::Run(node).pack(first), Relaxed);
+    });
+    assert!(head.contains(&"slab page without a slab"), "{head:?}");
+    let count = findings(|m, g, _, _| m.put(g.lane(1).plus(PAGES_USED), 5, Relaxed));
+    assert_eq!(count, ["lanes' page counts don't add up"]);
+}
+
+#[test]
+fn nothing_may_be_left_of_operations() {
+    let intent = findings(|m, g, _, _| m.put(g.lane(1).plus(INTENT), 1, Relaxed));
+    assert_eq!(intent, ["unfinished intent in a lane at rest"]);
+    let armed = Commit { sequence: 1, entries: 1, ranges: 0 }.pack();
+    let record = findings(|m, g, _, _| m.put(g.lane(1), armed, Relaxed));
+    assert_eq!(record, ["record not retired in a lane at rest"]);
+    let owner = findings(|m, g, _, _| {
+        m.store(g.lane_record(1).plus(lane::OWNER), tagged(volatile::owner(0, 1)), Relaxed);
+    });
+    assert_eq!(owner, ["owner of a lane at rest"]);
+    let name = findings(|m, g, _, _| {
+        let last = g.lane_record(1).plus(lane::HELD + 8 * (lane::HELD_MAX - 1));
+        m.store(last, tagged(volatile::held(1, false)), Relaxed);
+    });
+    assert_eq!(name, ["lock name in a lane at rest"]);
+    let holder = findings(|m, g, _, _| m.store(g.lock(1).plus(lock::WORD), tagged(2), Relaxed));
+    assert_eq!(holder, ["holder of a lock at rest"]);
+    let version = findings(|m, g, _, _| {
+        m.store(g.lock(1).plus(lock::VERSION), tagged(3), Relaxed);
+    });
+    assert_eq!(version, ["odd version of a lock at rest"]);
+    let busy = findings(|m, g, _, _| {
+        m.store(g.group_record(0).plus(group::BUSY + 8), tagged(1), Relaxed);
+    });
+    assert_eq!(busy, ["busy pages in a group at rest"]);
+    let busy = findings(|m, g, at, _| {
+        m.store(g.slab_record(page(g, at)).plus(slab::BUSY), tagged(1 << 9), Relaxed);
+    });
+    assert_eq!(busy, ["busy objects in a slab at rest"]);
+}
+
+#[test]
+fn a_word_of_an_earlier_generation_is_nothing() {
+    let old = |value| volatile::tagged(TAG - 1, value);
+    let found = findings(|m, g, _, _| {
+        m.store(g.lane_record(1).plus(lane::OWNER), old(volatile::owner(0, 1)), Relaxed);
+        m.store(g.lock(1).plus(lock::WORD), old(2), Relaxed);
+        m.store(g.lock(1).plus(lock::VERSION), old(3), Relaxed);
+        m.store(g.group_record(0).plus(group::BUSY), old(1), Relaxed);
+    });
+    assert_eq!(found, [""; 0]);
+}
+
+#[test]
+fn one_process_that_finds_damage_stops_the_others() {
+    let geometry = Geometry::new(shape()).unwrap();
+    let image = Arc::new(Image::new(geometry.len()));
+    let memory = RecordingMemory::new(image, geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    let new = NewRegion { shape: shape(), kinds: kinds(), uuid: [0; 16], created: 0, groups: 1 };
+    make(&memory.actor(0), &world.process(1), std::path::Path::new("x"), &new).unwrap();
+    let open = |pid| attach(DyingMemory::counting(memory.actor(0)), &world, pid).unwrap();
+    let (first, second) = (open(1), open(2));
+    drop(second.begin().unwrap());
+    // A lock held by a lane that does not exist.
+    first.memory().store(geometry.lock(1), tagged(0xFFFF), Relaxed);
+    let mut tx = first.begin().unwrap();
+    assert!(matches!(tx.lock(1, conquest_pm::Mode::Exclusive), Err(Error::Corrupt { .. })));
+    drop(tx);
+    assert!(matches!(first.begin(), Err(Error::Failed { .. })));
+    assert!(matches!(second.begin(), Err(Error::Failed { .. })));
+}
