@@ -350,6 +350,10 @@ mod tests {
             assert!(Geometry::new(bad).is_none());
         }
         assert_eq!(crate::kind::KINDS, 64);
-        assert!(volatile::lane::SLABS + crate::kind::KINDS as u64 * WORD <= volatile::lane::SIZE);
+        let lane = |first: u64, words: u64| first + words * WORD;
+        use volatile::lane::{KEPT_GROUPS, KEPT_MAX, KEPT_SLABS, SIZE, SLABS};
+        assert!(lane(SLABS, crate::kind::KINDS as u64) <= KEPT_GROUPS);
+        assert!(lane(KEPT_GROUPS, KEPT_MAX) <= KEPT_SLABS);
+        assert!(lane(KEPT_SLABS, KEPT_MAX) <= SIZE);
     }
 }

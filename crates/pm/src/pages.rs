@@ -6,6 +6,8 @@
 //! - a *lease* gives one lane the right to allocate in a group, so lanes don't meet. A lane keeps
 //!   its leases between operations; a lane in need takes the lease of an idle lane;
 //! - a group's *class* is the length of its longest free run, as exactly as a byte tells;
+//! - a transaction keeps the lease of every group in which it has allocated until its record is
+//!   settled, because until it is applied nobody else can see what it has allocated;
 //! - *busy* bits keep what a record has freed from being allocated before the record is retired.
 //!
 //! Which free run is taken decides how long long runs last (Conquest 2002, 3.4):
@@ -98,13 +100,13 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.group_lease(number) == lane + 1 || self.replace(at, from, lane + 1, Ordering::AcqRel)
     }
 
-    fn drop_lease(&self, lane: u32, side: Side) {
-        if let Some(number) = self.leased(lane, side) {
+    /// Ends lane `lane`'s lease of group `number`, if it has it.
+    pub(crate) fn end_lease(&self, lane: u32, number: u64) {
+        if self.group_lease(number) == lane + 1 {
             let at = self.geometry.group_record(number).plus(group::LEASE);
             self.set_value(at, 0, Ordering::Release);
             self.classify(number);
         }
-        self.set_value(self.lease_word(lane, side), 0, Ordering::Release);
     }
 
     /// The bits of group `number` that nobody can allocate now: allocated, or busy.
@@ -295,6 +297,24 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         Ok(())
     }
 
+    /// Gives up the lane's lease for `side`: at once, or, if this transaction has allocated in the
+    /// group, when its record is settled. Until then only this transaction knows what it has
+    /// allocated, so nobody else may allocate there.
+    fn part_with_group(&mut self, side: Side) -> Result<()> {
+        if let Some(number) = self.core.leased(self.lane, side) {
+            let bitmap = self.core.geometry.bitmap(number);
+            let words = (0..LINE / WORD).map(|word| bitmap.plus(word * WORD));
+            if words.into_iter().any(|at| self.staged_bits(at, Action::Allocate) != 0) {
+                self.keep(lane::KEPT_GROUPS, "groups of one operation", number)?;
+            } else {
+                self.core.end_lease(self.lane, number);
+            }
+        }
+        let at = self.core.lease_word(self.lane, side);
+        self.core.set_value(at, 0, Ordering::Release);
+        Ok(())
+    }
+
     /// What of group `number` this transaction can't allocate.
     fn unavailable(&self, number: u64) -> GroupBits {
         let mut bits = self.core.occupied(number);
@@ -326,7 +346,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             return None;
         }
         if self.core.group_lease(number) != self.lane + 1 {
-            self.core.drop_lease(self.lane, Side::High);
+            self.part_with_group(Side::High).ok()?;
             if !self.core.take_lease(self.lane, Side::High, number, 0) {
                 return None;
             }
@@ -408,7 +428,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         pages: u64,
         from: u32,
     ) -> Result<Option<u64>> {
-        self.core.drop_lease(self.lane, side);
+        self.part_with_group(side)?;
         if !self.core.take_lease(self.lane, side, number, from) {
             // Leased by another lane: out of the search until its lease ends.
             self.core.set_class(number, volatile::CLASS_FULL);
@@ -422,7 +442,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 self.core.set_value(rotor, number as u32 + 1, Ordering::Relaxed);
             }
         } else {
-            self.core.drop_lease(self.lane, side);
+            self.part_with_group(side)?;
         }
         Ok(taken)
     }

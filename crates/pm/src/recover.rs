@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-use conquest_format::volatile::{self, head, slot};
+use conquest_format::volatile::{self, head, lane, slot};
 
 use crate::Result;
 use crate::core::Core;
@@ -89,6 +89,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.fail("a dead process's journal record is damaged");
             return Err(error);
         }
+        self.end_kept_leases(lane);
         self.release_all(lane);
         self.settle_reclaim(lane);
         if self.intent(lane).code == 0 {
@@ -97,6 +98,33 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.orphan_lane(lane);
         }
         Ok(())
+    }
+
+    /// The words of one of lane `number`'s two lists of leases that end with its record.
+    pub(crate) fn kept_words(
+        &self,
+        number: u32,
+        list: u64,
+    ) -> impl Iterator<Item = conquest_format::Offset> + use<M, H> {
+        let first = self.geometry.lane_record(number).plus(list);
+        (0..lane::KEPT_MAX).map(move |index| volatile::word(first, index))
+    }
+
+    /// Ends the leases that lane `number` has kept for the sake of a record that is settled now.
+    pub(crate) fn end_kept_leases(&self, number: u32) {
+        for list in [lane::KEPT_GROUPS, lane::KEPT_SLABS] {
+            for at in self.kept_words(number, list) {
+                let kept = u64::from(self.value(at, Ordering::Acquire));
+                if let Some(what) = kept.checked_sub(1) {
+                    match list {
+                        lane::KEPT_GROUPS if what < self.groups() => self.end_lease(number, what),
+                        lane::KEPT_GROUPS => {}
+                        _ => self.end_slab_lease(number, what),
+                    }
+                    self.set_value(at, 0, Ordering::Release);
+                }
+            }
+        }
     }
 
     /// Recovers all lanes when nobody else is attached: after a power failure, or when the last

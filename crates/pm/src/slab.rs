@@ -114,17 +114,19 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.update(self.slab_lease_word(page), 0, Ordering::AcqRel, take).is_ok()
     }
 
-    /// Ends lane `lane`'s lease of its slab of `kind`.
-    fn drop_slab(&self, lane: u32, kind: Kind) {
-        if let Some(page) = self.leased_slab(lane, kind) {
-            self.set_value(self.slab_lease_word(page), 0, Ordering::Release);
-            // Freed while leased: whoever looked for room then passed the slab over.
-            self.memory.full_fence();
-            if self.slab_occupied(page, kind) != u64::MAX {
-                self.set_partial(page / GROUP_PAGES, kind);
-            }
+    /// Ends lane `lane`'s lease of the slab at `page`, if it has it.
+    pub(crate) fn end_slab_lease(&self, lane: u32, page: u64) {
+        if page >= self.groups() * GROUP_PAGES || self.slab_lease(page) != lane + 1 {
+            return;
         }
-        self.set_value(self.slab_word(lane, kind), 0, Ordering::Release);
+        self.set_value(self.slab_lease_word(page), 0, Ordering::Release);
+        // Freed while leased: whoever looked for room then passed the slab over.
+        self.memory.full_fence();
+        if let Ok(Descriptor::Slab(kind)) = self.descriptor(page)
+            && self.slab_occupied(page, kind) != u64::MAX
+        {
+            self.set_partial(page / GROUP_PAGES, kind);
+        }
     }
 
     /// Makes every search for a slab with room start from the first group: a search may have died.
@@ -271,7 +273,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         {
             return Ok(page);
         }
-        self.core.drop_slab(self.lane, kind);
+        self.part_with_slab(kind)?;
         if let Some(page) = self.find_hinted(kind) {
             return Ok(page);
         }
@@ -281,6 +283,23 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             }
             made => made,
         }
+    }
+
+    /// Gives up the lane's slab of `kind`: at once, or, if this transaction has allocated there, when
+    /// its record is settled.
+    fn part_with_slab(&mut self, kind: Kind) -> Result<()> {
+        let leased = || self.core.leased_slab(self.lane, kind);
+        if let Some(page) = self.fresh_slab(kind).or_else(leased) {
+            let map = self.core.geometry.slab_map(page);
+            if self.staged_bits(map, Action::Allocate) != 0 {
+                self.keep(lane::KEPT_SLABS, "slabs of one operation", page)?;
+            } else {
+                self.core.end_slab_lease(self.lane, page);
+            }
+        }
+        let at = self.core.slab_word(self.lane, kind);
+        self.core.set_value(at, 0, Ordering::Release);
+        Ok(())
     }
 
     /// The slab of `kind` that this transaction is making, if the lane's word names one: its pages

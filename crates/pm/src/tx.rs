@@ -53,6 +53,8 @@ pub struct Tx<'c, M: Memory, H: Host> {
     pages: i64,
     interruptible: bool,
     emptied: [Option<u64>; EMPTIED_MAX],
+    /// Whether leases stand in the lane's lists of those to end.
+    keeps: bool,
     /// Whether the lane is left at the end; otherwise it stays the caller's.
     leaves_lane: bool,
     _window: Window<'c, M>,
@@ -124,6 +126,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             pages: 0,
             interruptible,
             emptied: [None; EMPTIED_MAX],
+            keeps: false,
             leaves_lane,
             _window: window,
             _open: Open::new(),
@@ -286,6 +289,30 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.needs_prepare_fence = true;
     }
 
+    /// Names `what` in the list of leases at `list` that are to end when the record is settled.
+    pub(crate) fn keep(&mut self, list: u64, name: &'static str, what: u64) -> Result<()> {
+        let free = self.core.kept_words(self.lane, list).find(|&at| {
+            let found = u64::from(self.core.value(at, Ordering::Relaxed));
+            found == 0 || found == what + 1
+        });
+        let Some(at) = free else {
+            return Err(Error::TooLarge {
+                what: name,
+                wanted: lane::KEPT_MAX + 1,
+                most: lane::KEPT_MAX,
+            });
+        };
+        self.core.set_value(at, what as u32 + 1, Ordering::Release);
+        self.keeps = true;
+        Ok(())
+    }
+
+    fn end_kept(&mut self) {
+        if core::mem::take(&mut self.keeps) {
+            self.core.end_kept_leases(self.lane);
+        }
+    }
+
     /// Remembers that an object of the slab at `head` is being freed.
     pub(crate) fn may_empty(&mut self, head: u64) {
         if self.emptied.contains(&Some(head)) {
@@ -359,6 +386,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         }
         self.core.retire(self.lane, commit);
         self.core.clear_freed(self.lane);
+        self.end_kept();
         self.step_versions();
         self.commit = commit.retired();
         self.reset_record();
@@ -411,6 +439,7 @@ impl<M: Memory, H: Host> Drop for Tx<'_, M, H> {
         // A record that could not be applied keeps its locks and lane: the region has failed.
         let retired = self.core.commit_word(self.lane).is_ok_and(|commit| !commit.is_armed());
         if retired {
+            self.end_kept();
             self.unlock_all();
             if self.leaves_lane {
                 self.core.leave_lane(self.lane);

@@ -1,7 +1,8 @@
 //! Scenarios: recorded runs on a small region, and the oracle that judges what a crash left.
 
+use std::collections::HashSet;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use conquest_format::Geometry;
 use conquest_format::geometry::Shape;
@@ -11,7 +12,7 @@ use conquest_pm::{Core, Error, Options};
 use crate::schedule::{ScheduleOptions, Search, run};
 use crate::shelf::{self, Contents, Op};
 use crate::{Actor, CrashPoint, DyingMemory, Fate, Image, Mark, Recording, RecordingMemory, Rng};
-use crate::{SimHost, World};
+use crate::{SimHost, World, lock};
 
 /// A simulated process's memory, which may end its life.
 pub type SimMemory = DyingMemory<Actor>;
@@ -44,6 +45,8 @@ pub struct Scenario {
     pub plan: Plan,
     /// What the shelf held when the recording began.
     before: Contents,
+    /// Operations of actor 0 for which there was no space, from 1.
+    skipped: HashSet<u64>,
 }
 
 /// The layout of the small region: few of everything, so that operations meet.
@@ -131,6 +134,7 @@ impl Plan {
         let (base, before) = self.base()?;
         let geometry = Geometry::new(shape()).ok_or("impossible shape")?;
         let mut recording = None;
+        let skipped = Mutex::default();
         let options = ScheduleOptions {
             actors: self.scripts.len() as u32,
             search: Search::Random { seed: self.seed, first: 0, runs: 1 },
@@ -148,7 +152,7 @@ impl Plan {
                 let world = World::new(memory.clock());
                 (memory, world)
             },
-            |world, actor, memory| self.play(world, actor, memory),
+            |world, actor, memory| self.play(world, actor, memory, &skipped),
             |_, memory| {
                 recording = Some(memory.recording());
                 memory.violation().map_or(Ok(0), Err)
@@ -158,7 +162,8 @@ impl Plan {
             return Err(failure.clone());
         }
         let recording = recording.ok_or("nothing was recorded")?;
-        Ok(Scenario { recording, plan: self, before })
+        let skipped = lock(&skipped).clone();
+        Ok(Scenario { recording, plan: self, before, skipped })
     }
 
     /// The memory of `actor`'s process, with its death in it.
@@ -174,13 +179,21 @@ impl Plan {
     }
 
     /// What one actor does: attach as a process of its own, its script, detach.
-    fn play(&self, world: &World, actor: u32, memory: &Actor) -> Result<(), String> {
+    fn play(
+        &self,
+        world: &World,
+        actor: u32,
+        memory: &Actor,
+        skipped: &Mutex<HashSet<u64>>,
+    ) -> Result<(), String> {
         let text = |error: Error| error.to_string();
         let core = attach(self.fate(world, actor, memory), world, actor).map_err(text)?;
         let script = self.scripts.get(actor as usize).map_or(&[][..], Vec::as_slice);
         for (number, &op) in (1..).zip(script) {
             memory.mark(Mark::Begun(number));
-            shelf::perform(&core, actor, op).map_err(text)?;
+            if !shelf::perform(&core, actor, op).map_err(text)? && actor == 0 {
+                lock(skipped).insert(number);
+            }
             memory.mark(Mark::Acknowledged(number));
         }
         core.detach().map_err(text)
@@ -221,8 +234,12 @@ impl Scenario {
         if let [script] = self.plan.scripts.as_slice() {
             let done = contents.done.first().copied().unwrap_or(0) as usize;
             let mut model = self.before.clone();
-            for &op in script.iter().take(done) {
-                model.apply(0, op);
+            for (number, &op) in (1..).zip(script.iter().take(done)) {
+                if self.skipped.contains(&number) {
+                    model.skip(0);
+                } else {
+                    model.apply(0, op);
+                }
             }
             if model != *contents {
                 return Err(format!("after {done} operations: {contents:?}, not {model:?}"));

@@ -26,8 +26,9 @@ use crate::rng::Rng;
 pub const LISTS: u32 = 3;
 /// Actors that a shelf counts apart.
 pub const ACTORS: u32 = 8;
-/// Words in a node, of which the first [`HEAD`] are fields.
-const NODE_WORDS: u64 = 24;
+/// Words in a node, of which the first [`HEAD`] are fields and those past [`FILLED`] stay zero.
+const NODE_WORDS: u64 = 48;
+const FILLED: u64 = 24;
 const HEAD: u64 = 5;
 const NEXT: u64 = 0;
 const ID: u64 = 1;
@@ -81,6 +82,17 @@ pub enum Op {
         /// Pages of its run, 0 for none.
         pages: u64,
     },
+    /// Puts several new nodes, each with a run of so many pages, at the front of a list, at once.
+    PushMany {
+        /// The list.
+        list: u32,
+        /// The first node's id; the others' are [`Op::id_after`] it.
+        id: u64,
+        /// Nodes.
+        count: u64,
+        /// Pages of each run, 0 for none.
+        pages: u64,
+    },
     /// Frees the first node of a list and its run, if there is one.
     Pop {
         /// The list.
@@ -106,14 +118,26 @@ pub enum Op {
 }
 
 impl Op {
+    /// The id of the node that [`Op::PushMany`] makes `index` nodes after the one with `id`.
+    #[must_use]
+    pub const fn id_after(id: u64, index: u64) -> u64 {
+        id + (index << 24)
+    }
+
     /// A random operation of the `number`-th step of `actor`, with runs of up to `pages` pages.
     #[must_use]
     pub fn random(rng: &mut Rng, actor: u32, number: u64, pages: u64) -> Op {
         let list = rng.below(u64::from(LISTS)) as u32;
         match rng.below(16) {
-            0..=6 => {
+            0..=5 => {
                 let pages = if rng.below(3) == 0 { 1 + rng.below(pages) } else { 0 };
                 Op::Push { list, id: u64::from(actor + 1) << 32 | number, pages }
+            }
+            6 => {
+                // Many small ones, or, where pages are cheap, few whose runs don't fit one group.
+                let small = pages < 10 || rng.chance(1, 2);
+                let (count, pages) = if small { (12, 0) } else { (3, 190) };
+                Op::PushMany { list, id: u64::from(actor + 1) << 32 | number, count, pages }
             }
             7..=9 => Op::Pop { list },
             10..=12 => Op::Move { from: list, to: (list + 1 + rng.below(2) as u32) % LISTS },
@@ -156,6 +180,12 @@ impl Contents {
                 self.lists[list as usize].insert(0, (id, 0));
                 balance = 1;
             }
+            Op::PushMany { list, id, count, .. } => {
+                for index in 0..count {
+                    self.lists[list as usize].insert(0, (Op::id_after(id, index), 0));
+                }
+                balance = count as i64;
+            }
             Op::Pop { list } => {
                 let list = &mut self.lists[list as usize];
                 if !list.is_empty() {
@@ -182,6 +212,11 @@ impl Contents {
         self.done[actor as usize] += 1;
         let slot = &mut self.balance[actor as usize];
         *slot = slot.wrapping_add_signed(balance);
+    }
+
+    /// What the shelf holds after an operation of `actor` for which there was no space.
+    pub fn skip(&mut self, actor: u32) {
+        self.done[actor as usize] += 1;
     }
 
     /// Nodes on all lists.
@@ -234,16 +269,16 @@ fn word_of<M: Memory, H: Host>(core: &Core<M, H>, node: Ptr<Node>, index: u64) -
     place.word(index).ok_or(wrong("node", node.offset(), index))
 }
 
-/// Does `op` as `actor`, whose operations are done by one thread at a time.
+/// Does `op` as `actor`, whose operations are done by one thread at a time; false if there was no
+/// space for it, and it counts as done without having done anything.
 ///
 /// # Errors
 /// Those of the region.
-pub fn perform<M: Memory, H: Host>(core: &Core<M, H>, actor: u32, op: Op) -> Result<()> {
+pub fn perform<M: Memory, H: Host>(core: &Core<M, H>, actor: u32, op: Op) -> Result<bool> {
     loop {
         let mut tx = core.begin()?;
-        let staged = stage(&mut tx, actor, op);
-        let committed = match (staged, op) {
-            (Ok(()), Op::Clear { .. }) => return tx.commit_and_finish(),
+        let committed = match (stage(&mut tx, actor, op), op) {
+            (Ok(()), Op::Clear { .. }) => return tx.commit_and_finish().map(|()| true),
             (Ok(()), _) => tx.commit(),
             (Err(error), _) => {
                 drop(tx);
@@ -251,10 +286,20 @@ pub fn perform<M: Memory, H: Host>(core: &Core<M, H>, actor: u32, op: Op) -> Res
             }
         };
         match committed {
+            Ok(()) => return Ok(true),
             Err(Error::Again) => std::thread::yield_now(),
-            other => return other,
+            Err(Error::NoSpace { .. }) => return skip(core, actor).map(|()| false),
+            Err(error) => return Err(error),
         }
     }
+}
+
+/// Counts an operation that could not be done.
+fn skip<M: Memory, H: Host>(core: &Core<M, H>, actor: u32) -> Result<()> {
+    let mut tx = core.begin()?;
+    let done = tx.get(done_of(actor));
+    tx.set(done_of(actor), done + 1)?;
+    tx.commit()
 }
 
 fn stage<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, actor: u32, op: Op) -> Result<()> {
@@ -265,6 +310,13 @@ fn stage<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, actor: u32, op: Op) -> Resul
             tx.lock(list, Mode::Exclusive)?;
             push(tx, list, id, pages)?;
             count(tx, actor, 1)
+        }
+        Op::PushMany { list, id, count: nodes, pages } => {
+            tx.lock(list, Mode::Exclusive)?;
+            for index in 0..nodes {
+                push(tx, list, Op::id_after(id, index), pages)?;
+            }
+            count(tx, actor, nodes as i64)
         }
         Op::Pop { list } => {
             tx.lock(list, Mode::Exclusive)?;
@@ -314,7 +366,7 @@ fn push<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, list: u32, id: u64, pages: u6
     tx.fill_word(&node, ID, id)?;
     tx.fill_word(&node, RUN, run.bytes())?;
     tx.fill_word(&node, PAGES, pages)?;
-    for word in HEAD..NODE_WORDS {
+    for word in HEAD..FILLED {
         tx.fill_word(&node, word, pattern(id, word))?;
     }
     let node = tx.seal(node);
@@ -459,7 +511,8 @@ fn check_node<M: Memory, H: Host>(
     let load = |at| core.memory().load(at, Ordering::Acquire);
     for index in HEAD..NODE_WORDS {
         let at = word_of(core, node, index)?;
-        if load(at) != pattern(id, index) {
+        let expected = if index < FILLED { pattern(id, index) } else { 0 };
+        if load(at) != expected {
             return Err(wrong("node's contents", at, load(at)));
         }
     }

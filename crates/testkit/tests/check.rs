@@ -80,7 +80,7 @@ fn what_is_allocated_and_what_is_reachable_must_agree() {
     found.sort_unstable();
     assert_eq!(found, leaks);
     let mut more = reachable(node, run);
-    more.object(node.plus(192));
+    more.object(node.plus(384));
     more.run(run.plus(3 * 4096), 1);
     let lost = ["reachable object is not allocated", "reachable page is not allocated"];
     assert_eq!(what(&more), lost);

@@ -127,7 +127,7 @@ fn objects_come_zeroed_and_are_reused_last() {
         .unwrap()
     };
     let mut seen = Vec::new();
-    for round in 0..64_u64 {
+    for round in 0..32_u64 {
         let node = take();
         let place = core.resolve(node).unwrap();
         let words = (0..place.len() / 8).map(|index| place.word(index).unwrap());
@@ -140,7 +140,7 @@ fn objects_come_zeroed_and_are_reused_last() {
         assert!(matches!(core.resolve(node), Err(Error::Corrupt { .. })));
         assert!(core.run(|tx| tx.free(node)).is_err(), "freed twice");
     }
-    // The slab has 64 objects: now the first one comes again.
+    // The slab has 32 objects: now the first one comes again.
     assert_eq!(take().offset(), seen[0]);
 }
 
@@ -176,7 +176,7 @@ fn no_pointer_but_the_right_one_is_followed() {
     for at in [0, 8, 4096, heap.bytes() - 8, heap.bytes() + GROUP, !7, u64::MAX / 2] {
         assert!(core.resolve_kind(Offset::new(at), kind).is_err(), "{at:#x}");
     }
-    for within in [8, 64, 191] {
+    for within in [8, 64, 383] {
         assert!(core.resolve_kind(node.offset().plus(within), kind).is_err());
     }
     assert!(core.resolve_kind(node.offset(), paper()).is_err());

@@ -125,6 +125,7 @@ fn count(mix: &mut HashMap<&'static str, u64>, plan: &Plan) {
         let name = match op {
             Op::Push { pages: 0, .. } => "push",
             Op::Push { .. } => "push with pages",
+            Op::PushMany { .. } => "push many",
             Op::Pop { .. } => "pop",
             Op::Move { .. } => "move",
             Op::Touch { .. } => "touch",

@@ -142,7 +142,7 @@ impl Case<'_> {
         let path = Path::new("simulated core");
         let core = match Core::attach(memory, host, path, &shelf::kinds(), options) {
             Ok(core) => core,
-            Err(error) => return count(counts, "attach", &Err(error)),
+            Err(error) => return count(counts, "attach", &Err::<(), _>(error)),
         };
         for number in 0..rng.below(16) {
             let op = Op::random(rng, pid, 1000 + number, pages);
@@ -158,9 +158,9 @@ impl Case<'_> {
 }
 
 /// Counts what an action came to.
-pub(crate) fn count(counts: &mut Counts, action: &str, result: &Result<(), Error>) {
+pub(crate) fn count<T>(counts: &mut Counts, action: &str, result: &Result<T, Error>) {
     let kind = match result {
-        Ok(()) => "success".to_owned(),
+        Ok(_) => "success".to_owned(),
         Err(error @ Error::Corrupt { what, .. }) => {
             let _message = error.to_string();
             format!("Corrupt {what}")

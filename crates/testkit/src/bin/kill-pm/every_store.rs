@@ -35,6 +35,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case("push", Vec::new(), push(0, 9, 0)),
         case("push again", three(), push(0, 9, 0)),
         case("push with pages", three(), push(0, 9, 70)),
+        case("push many", three(), Op::PushMany { list: 0, id: 9, count: 3, pages: 300 }),
         case("pop", three(), Op::Pop { list: 0 }),
         case("pop the last", vec![push(0, 1, 1)], Op::Pop { list: 0 }),
         case("move", three(), Op::Move { from: 0, to: 1 }),
