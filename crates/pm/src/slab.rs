@@ -285,8 +285,8 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         }
     }
 
-    /// Gives up the lane's slab of `kind`: at once, or, if this transaction has allocated there, when
-    /// its record is settled.
+    /// Gives up the lane's slab of `kind`: at once, or, if this transaction has allocated there,
+    /// when its record is settled.
     fn part_with_slab(&mut self, kind: Kind) -> Result<()> {
         let leased = || self.core.leased_slab(self.lane, kind);
         if let Some(page) = self.fresh_slab(kind).or_else(leased) {
