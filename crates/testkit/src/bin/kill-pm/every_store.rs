@@ -20,6 +20,9 @@ pub(crate) struct Case {
     groups: u64,
     /// What others do meanwhile, without the locks that the operation holds.
     others: Vec<Op>,
+    /// Of its pairs of a store and one of the recovery, each so manieth of both is tried: 1, except
+    /// for operations of very many stores.
+    stride: u64,
 }
 
 fn push(list: u32, id: u64, pages: u64) -> Op {
@@ -30,12 +33,15 @@ fn push(list: u32, id: u64, pages: u64) -> Op {
 pub(crate) fn cases() -> Vec<Case> {
     let three = || vec![push(0, 1, 0), push(0, 2, 2), push(0, 3, 1), push(1, 4, 3)];
     let others = || vec![push(2, 50, 1), Op::Touch { list: 2 }, Op::Pop { list: 2 }];
-    let case = |name, before, op| Case { name, before, op, groups: 4, others: others() };
+    let case = |name, before, op| Case { name, before, op, groups: 4, others: others(), stride: 1 };
     vec![
         case("push", Vec::new(), push(0, 9, 0)),
         case("push again", three(), push(0, 9, 0)),
         case("push with pages", three(), push(0, 9, 70)),
-        case("push many", three(), Op::PushMany { list: 0, id: 9, count: 3, pages: 300 }),
+        Case {
+            stride: 7,
+            ..case("push many", three(), Op::PushMany { list: 0, id: 9, count: 3, pages: 300 })
+        },
         case("pop", three(), Op::Pop { list: 0 }),
         case("pop the last", vec![push(0, 1, 1)], Op::Pop { list: 0 }),
         case("move", three(), Op::Move { from: 0, to: 1 }),
@@ -47,6 +53,7 @@ pub(crate) fn cases() -> Vec<Case> {
             op: push(0, 9, 400),
             groups: 1,
             others: Vec::new(),
+            stride: 3,
         },
     ]
 }
@@ -122,6 +129,8 @@ fn ended_by(end: End, signal: i32) -> Result<bool, String> {
 /// store of the recovery.
 pub(crate) fn death_in_recovery(tally: &mut Tally, step: u64) {
     for case in cases() {
+        let step = step * case.stride;
+        let mut pairs = 0;
         let mut store = 1;
         loop {
             let mut died = true;
@@ -131,6 +140,7 @@ pub(crate) fn death_in_recovery(tally: &mut Tally, step: u64) {
                     case.explain(&format!("death, then death at store {second},"), store, &error)
                 })
             }) {
+                pairs += 1;
                 if !again {
                     break;
                 }
@@ -141,6 +151,7 @@ pub(crate) fn death_in_recovery(tally: &mut Tally, step: u64) {
             }
             store += step;
         }
+        tally.note(format!("{}: {pairs} deaths in recovery, every {step} stores", case.name));
     }
 }
 
