@@ -14,8 +14,8 @@
 //!   [`inflight`];
 //! - everything is a function of a seed: the same recording, options and seed give the same states,
 //!   failures and replay strings, however many threads work;
-//! - memories simulated here are sequentially consistent: orderings too weak for real hardware are
-//!   not found.
+//! - memories simulated here are sequentially consistent, so orderings too weak for real hardware
+//!   are not found, except under schedules that ask for weak memory.
 
 #![forbid(unsafe_code)]
 
@@ -38,6 +38,7 @@ pub mod shelf;
 mod sim_host;
 mod summary;
 mod thread;
+mod weak;
 mod worker;
 
 pub use clock::Clock;

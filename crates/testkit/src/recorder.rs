@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use conquest_format::{LINE, Offset, WORD};
@@ -19,6 +19,7 @@ use conquest_pm::memory::{Memory, Wake};
 use crate::baton::Baton;
 use crate::inflight::Patch;
 use crate::thread::current_actor;
+use crate::weak::Weak;
 use crate::{Clock, Event, Image, Kind, Mark, Recording, lock};
 
 /// A memory that records; clones share image and log.
@@ -45,6 +46,7 @@ struct Shared {
     violation: Mutex<Option<String>>,
     clock: Clock,
     baton: OnceLock<Arc<Baton>>,
+    weak: OnceLock<Mutex<Weak>>,
     steps: AtomicU64,
     step_limit: AtomicU64,
 }
@@ -66,6 +68,7 @@ impl RecordingMemory {
             violation: Mutex::default(),
             clock: Clock::default(),
             baton: OnceLock::new(),
+            weak: OnceLock::new(),
             steps: AtomicU64::new(0),
             step_limit: AtomicU64::new(u64::MAX),
         };
@@ -126,6 +129,12 @@ impl RecordingMemory {
         let _ = self.shared.baton.set(baton);
     }
 
+    /// From now on scheduled actors may load older values, where orderings allow it.
+    pub(crate) fn weaken(&self, weak: Weak) {
+        // As above.
+        let _ = self.shared.weak.set(Mutex::new(weak));
+    }
+
     /// Begins a check of up to `steps` steps: one more unwinds with [`TooManySteps`].
     pub(crate) fn begin_check(&self, steps: u64) {
         self.shared.clock.reset();
@@ -165,6 +174,32 @@ impl RecordingMemory {
 enum Part {
     Persistent,
     Volatile,
+}
+
+/// Whether an update looks at what it replaces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How {
+    Store,
+    Exchange,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    part: Part,
+    how: How,
+    order: Ordering,
+    /// Of an exchange that changes nothing.
+    failure: Ordering,
+}
+
+impl Access {
+    const PUT: Access = Access {
+        part: Part::Persistent,
+        how: How::Store,
+        order: Ordering::Relaxed,
+        failure: Ordering::Relaxed,
+    };
+    const PUT_BITS: Access = Access { how: How::Exchange, order: Ordering::AcqRel, ..Access::PUT };
 }
 
 impl Shared {
@@ -236,8 +271,16 @@ impl Actor {
         }
     }
 
+    /// The orderings to keep, if this actor is scheduled on weak memory, and its number.
+    fn weak(&self) -> Option<(MutexGuard<'_, Weak>, usize)> {
+        let weak = self.shared.weak.get()?;
+        let (_, id) = self.baton()?;
+        Some((lock(weak), id))
+    }
+
     /// Replaces a word by what `change` makes of it, if anything; returns what it held.
-    fn update(&self, part: Part, at: u64, change: impl Fn(u64) -> Option<u64>) -> u64 {
+    fn update(&self, access: Access, at: u64, change: impl Fn(u64) -> Option<u64>) -> u64 {
+        let Access { part, how, order, .. } = access;
         self.turn();
         if !self.shared.admits(part, at) {
             return 0;
@@ -245,7 +288,16 @@ impl Actor {
         let word = at / WORD;
         let mut log = lock(&self.shared.log);
         let old = self.shared.image.get(word);
-        let Some(new) = change(old) else {
+        let new = change(old);
+        if let Some((mut weak, id)) = self.weak() {
+            match (how, new) {
+                (How::Store, Some(new)) => weak.store(id, word, old, new, order),
+                (How::Store, None) => {}
+                (How::Exchange, Some(_)) => weak.exchange(id, word, old, new, order),
+                (How::Exchange, None) => weak.exchange(id, word, old, None, access.failure),
+            }
+        }
+        let Some(new) = new else {
             return old;
         };
         self.shared.image.set(word, new);
@@ -262,7 +314,7 @@ impl Actor {
     }
 
     /// The word that covers byte `at`, for loads.
-    fn peek(&self, at: u64) -> u64 {
+    fn peek(&self, at: u64, order: Ordering) -> u64 {
         self.shared.step();
         if let Some((baton, id)) = self.baton()
             && (baton.persistent_loads() || self.shared.volatile.contains(&at))
@@ -273,7 +325,11 @@ impl Actor {
             self.shared.complain("load out of bounds", at);
             return 0;
         }
-        self.shared.image.get(at / WORD)
+        let newest = self.shared.image.get(at / WORD);
+        match self.weak() {
+            Some((mut weak, id)) => weak.load(id, at / WORD, newest, order),
+            None => newest,
+        }
     }
 
     /// Stores bytes that `byte` gives by their place, word by word.
@@ -285,7 +341,7 @@ impl Actor {
         }
         let mut word = start / WORD * WORD;
         while word < end {
-            self.update(Part::Persistent, word, |old| {
+            self.update(Access::PUT, word, |old| {
                 let mut bytes = old.to_le_bytes();
                 for (place, slot) in (word..).zip(&mut bytes) {
                     if (start..end).contains(&place) {
@@ -304,12 +360,12 @@ impl Memory for Actor {
         self.shared.image.len()
     }
 
-    fn load(&self, at: Offset, _: Ordering) -> u64 {
+    fn load(&self, at: Offset, order: Ordering) -> u64 {
         if !at.is_aligned(WORD) {
             self.shared.complain("unaligned access", at.bytes());
             return 0;
         }
-        self.peek(at.bytes())
+        self.peek(at.bytes(), order)
     }
 
     fn read(&self, at: Offset, out: &mut [u8]) {
@@ -319,14 +375,17 @@ impl Memory for Actor {
             let skip = (place % WORD) as usize;
             let count = out.len().min(WORD as usize - skip);
             let (head, rest) = out.split_at_mut(count);
-            head.copy_from_slice(&self.peek(place).to_le_bytes()[skip..skip + count]);
+            head.copy_from_slice(
+                &self.peek(place, Ordering::Relaxed).to_le_bytes()[skip..skip + count],
+            );
             out = rest;
             place = place.saturating_add(count as u64);
         }
     }
 
-    fn store(&self, at: Offset, value: u64, _: Ordering) {
-        self.update(Part::Volatile, at.bytes(), |_| Some(value));
+    fn store(&self, at: Offset, value: u64, order: Ordering) {
+        let access = Access { part: Part::Volatile, order, ..Access::PUT };
+        self.update(access, at.bytes(), |_| Some(value));
     }
 
     fn compare_exchange(
@@ -334,16 +393,25 @@ impl Memory for Actor {
         at: Offset,
         current: u64,
         new: u64,
-        _: Ordering,
-        _: Ordering,
+        order: Ordering,
+        failure: Ordering,
     ) -> Result<u64, u64> {
-        let found = self.update(Part::Volatile, at.bytes(), |old| (old == current).then_some(new));
+        let access = Access { part: Part::Volatile, how: How::Exchange, order, failure };
+        let found = self.update(access, at.bytes(), |old| (old == current).then_some(new));
         if found == current { Ok(found) } else { Err(found) }
     }
 
-    fn full_fence(&self) {}
+    fn full_fence(&self) {
+        if let Some((mut weak, id)) = self.weak() {
+            weak.full_fence(id);
+        }
+    }
 
-    fn load_fence(&self) {}
+    fn load_fence(&self) {
+        if let Some((mut weak, id)) = self.weak() {
+            weak.load_fence(id);
+        }
+    }
 
     /// Without a schedule nobody could wake us: time passes at once.
     fn wait(&self, at: Offset, expected: u32, timeout: Duration) -> Wake {
@@ -369,16 +437,16 @@ impl Memory for Actor {
         }
     }
 
-    fn put(&self, at: Offset, value: u64, _: Ordering) {
-        self.update(Part::Persistent, at.bytes(), |_| Some(value));
+    fn put(&self, at: Offset, value: u64, order: Ordering) {
+        self.update(Access { order, ..Access::PUT }, at.bytes(), |_| Some(value));
     }
 
     fn put_or(&self, at: Offset, bits: u64) {
-        self.update(Part::Persistent, at.bytes(), |old| Some(old | bits));
+        self.update(Access::PUT_BITS, at.bytes(), |old| Some(old | bits));
     }
 
     fn put_and_not(&self, at: Offset, bits: u64) {
-        self.update(Part::Persistent, at.bytes(), |old| Some(old & !bits));
+        self.update(Access::PUT_BITS, at.bytes(), |old| Some(old & !bits));
     }
 
     fn put_bytes(&self, at: Offset, bytes: &[u8]) {

@@ -35,6 +35,9 @@ pub struct Plan {
     pub dies_at: Option<u64>,
     /// Whether the medium needs write-back.
     pub needs_write_back: bool,
+    /// Whether loads may return older values, where orderings allow it; actors then also read
+    /// lists between their operations, and the end of the run is examined.
+    pub weak_memory: bool,
 }
 
 /// A run, recorded, with what is needed to judge its crashes.
@@ -89,6 +92,7 @@ impl Plan {
             earlier: script(&mut rng, EARLIER, before),
             dies_at: dies.then(|| 1 + rng.below(60 + 50 * operations)),
             needs_write_back: true,
+            weak_memory: false,
         }
     }
 
@@ -139,6 +143,7 @@ impl Plan {
             actors: self.scripts.len() as u32,
             search: Search::Random { seed: self.seed, first: 0, runs: 1 },
             steps: 1_000_000,
+            weak_memory: self.weak_memory,
             ..ScheduleOptions::default()
         };
         let found = run(
@@ -150,12 +155,16 @@ impl Plan {
                     self.needs_write_back,
                 );
                 let world = World::new(memory.clock());
+                if self.weak_memory {
+                    world.order(&memory);
+                }
                 (memory, world)
             },
             |world, actor, memory| self.play(world, actor, memory, &skipped),
             |_, memory| {
                 recording = Some(memory.recording());
-                memory.violation().map_or(Ok(0), Err)
+                memory.violation().map_or(Ok(()), Err)?;
+                if self.weak_memory { self.examine_end(memory).map(|()| 0) } else { Ok(0) }
             },
         );
         if let Some(failure) = found.failures.first() {
@@ -195,8 +204,33 @@ impl Plan {
                 lock(skipped).insert(number);
             }
             memory.mark(Mark::Acknowledged(number));
+            if self.weak_memory {
+                let list = (number % u64::from(shelf::LISTS)) as u32;
+                shelf::look(&core, list, number % 2 == 0).map_err(text)?;
+            }
         }
         core.detach().map_err(text)
+    }
+}
+
+impl Plan {
+    /// Whether each operation happened once, and nothing is damaged, at the end of the run.
+    fn examine_end(&self, memory: &RecordingMemory) -> Result<(), String> {
+        let world = World::new(memory.clock());
+        let text = |error: Error| error.to_string();
+        let alive = DyingMemory::counting(memory.this_thread());
+        let core = attach(alive, &world, 5).map_err(text)?;
+        let (contents, findings) = shelf::examine(&core).map_err(text)?;
+        if let Some(finding) = findings.first() {
+            return Err(finding.to_string());
+        }
+        for (actor, script) in self.scripts.iter().enumerate() {
+            let (done, all) = (contents.done[actor], script.len() as u64);
+            if done > all || done < all && !(actor == 0 && self.dies_at.is_some()) {
+                return Err(format!("actor {actor}: {done} of {all} operations happened"));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -21,6 +21,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::baton::{Baton, Choice, Chooser, Halt, Halted, Outcome, Rules};
+use crate::weak::Weak;
 use crate::worker::panic_message;
 use crate::{Actor, Died, RecordingMemory, Rng, become_actor};
 
@@ -48,6 +49,9 @@ pub enum Search {
     Path(Vec<u8>),
 }
 
+/// The purpose of the random numbers that choose stale values.
+const STALE: u64 = 0x57A1E;
+
 /// How to run schedules.
 #[derive(Clone, Debug)]
 pub struct ScheduleOptions {
@@ -63,6 +67,9 @@ pub struct ScheduleOptions {
     pub persistent_loads: bool,
     /// Whether a change of the word ends a wait, unlike with a real futex.
     pub wake_on_change: bool,
+    /// Whether loads may return older values, where the orderings of C11 allow it; at most eight
+    /// actors then.
+    pub weak_memory: bool,
     /// Failures to describe; all are counted.
     pub described: usize,
 }
@@ -76,6 +83,7 @@ impl Default for ScheduleOptions {
             spins: 64,
             persistent_loads: false,
             wake_on_change: false,
+            weak_memory: false,
             described: 10,
         }
     }
@@ -172,6 +180,9 @@ where
             .collect();
         while let Some((chooser, name)) = search.next_run() {
             let (memory, state) = setup();
+            if options.weak_memory {
+                memory.weaken(Weak::new(search.stream(STALE)));
+            }
             let rules = Rules {
                 steps: options.steps,
                 spins: options.spins,
@@ -301,6 +312,14 @@ impl<'a> Progress<'a> {
             Search::Exhaustive { .. } | Search::Path(_) => {
                 Some((Chooser::Path(self.path.take()?), None))
             }
+        }
+    }
+
+    /// Random numbers of the run for purpose `purpose`.
+    fn stream(&self, purpose: u64) -> Rng {
+        match *self.search {
+            Search::Random { seed, first, .. } => Rng::stream(seed ^ purpose, first + self.runs),
+            Search::Exhaustive { .. } | Search::Path(_) => Rng::new(purpose),
         }
     }
 

@@ -451,6 +451,47 @@ pub fn step<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, intent: Intent) -> Result
     tx.set_intent(Intent::default())
 }
 
+/// Reads list `list` without its lock, or with it, `shared`, and checks it.
+///
+/// # Errors
+/// Those of the region, and if the list is not as some operation left it.
+pub fn look<M: Memory, H: Host>(core: &Core<M, H>, list: u32, shared: bool) -> Result<()> {
+    if !shared {
+        return core.read(list, |view| look_at(view.core(), list, |at| view.word(at)));
+    }
+    loop {
+        let mut tx = core.begin()?;
+        match tx.lock(list, Mode::Shared) {
+            Ok(()) => return look_at(core, list, |at| core.memory().load(at, Ordering::Relaxed)),
+            Err(Error::Again) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn look_at<M: Memory, H: Host>(
+    core: &Core<M, H>,
+    list: u32,
+    load: impl Fn(Offset) -> u64,
+) -> Result<()> {
+    let (mut next, mut sum) = (load(first_of(list)), 0_u64);
+    let count = load(count_of(list));
+    for _ in 0..count {
+        let node = Ptr::<Node>::from_word(next, first_of(list))?;
+        let id = load(word_of(core, node, ID)?);
+        let last = word_of(core, node, FILLED - 1)?;
+        if load(last) != pattern(id, FILLED - 1) {
+            return Err(wrong("node's contents", last, load(last)));
+        }
+        sum = sum.wrapping_add(id);
+        next = load(word_of(core, node, NEXT)?);
+    }
+    if next != 0 || sum != load(sum_of(list)) {
+        return Err(wrong("list's sum or count", sum_of(list), sum));
+    }
+    Ok(())
+}
+
 /// Operations that `actor` has done.
 pub fn done<M: Memory, H: Host>(core: &Core<M, H>, actor: u32) -> u64 {
     core.memory().load(done_of(actor), Ordering::Acquire)

@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use conquest_pm::host::{Host, Identity};
+use conquest_pm::memory::Memory;
 use conquest_pm::{Error, Result};
 
 use crate::thread::current_actor;
-use crate::{Clock, lock};
+use crate::{Clock, RecordingMemory, lock};
 
 /// The pid namespace of all simulated processes.
 const NAMESPACE: u64 = 0xF000_0001;
@@ -42,6 +43,7 @@ struct State {
     calls: u64,
     refused_call: Option<u64>,
     boot_id: [u8; 16],
+    orders: Option<RecordingMemory>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -66,8 +68,15 @@ impl World {
             calls: 0,
             refused_call: None,
             boot_id: *b"simulated boot 1",
+            orders: None,
         };
         World { state: Arc::new(Mutex::new(state)), clock }
+    }
+
+    /// From now on each call of the system is a full fence of `memory`: the kernel's own locks
+    /// order what happened before a death, say, before what follows its discovery.
+    pub fn order(&self, memory: &RecordingMemory) {
+        enter(&self.state).orders = Some(memory.clone());
     }
 
     /// Process `pid` as the host that it sees.
@@ -78,55 +87,55 @@ impl World {
 
     /// Kills process `pid`: its claims are free at once.
     pub fn kill(&self, pid: u32) {
-        let mut state = lock(&self.state);
+        let mut state = enter(&self.state);
         state.killed.insert(pid);
         state.claims.retain(|_, (holder, _)| *holder != pid);
     }
 
     /// Stops process `pid`, as far as others see: it is up to the test that it does nothing.
     pub fn stop(&self, pid: u32) {
-        lock(&self.state).stopped.insert(pid);
+        enter(&self.state).stopped.insert(pid);
     }
 
     /// Lets process `pid` go on.
     pub fn resume(&self, pid: u32) {
-        lock(&self.state).stopped.remove(&pid);
+        enter(&self.state).stopped.remove(&pid);
     }
 
     /// Thread `thread` of process `pid` has ended; the process lives.
     pub fn end_thread(&self, pid: u32, thread: u32) {
-        lock(&self.state).ended.insert((pid, thread));
+        enter(&self.state).ended.insert((pid, thread));
     }
 
     /// From now on there is space for `bytes` bytes in all.
     pub fn limit_space(&self, bytes: u64) {
-        lock(&self.state).limit = bytes;
+        enter(&self.state).limit = bytes;
     }
 
     /// The `call`-th call of [`Host::back`] from now (from 1) fails with `ENOSPC`.
     pub fn refuse_space(&self, call: u64) {
-        let mut state = lock(&self.state);
+        let mut state = enter(&self.state);
         state.refused_call = Some(state.calls + call);
     }
 
     /// Bytes that have space, and the file's length.
     #[must_use]
     pub fn space(&self) -> (u64, u64) {
-        let state = lock(&self.state);
+        let state = enter(&self.state);
         (total(&state.backed), state.len)
     }
 
     /// Whether all bytes of `range` have space.
     #[must_use]
     pub fn is_backed(&self, range: Range<u64>) -> bool {
-        let state = lock(&self.state);
+        let state = enter(&self.state);
         let below = state.backed.range(..=range.start).next_back();
         range.is_empty() || below.is_some_and(|(_, &end)| end >= range.end)
     }
 
     /// The machine was started again: another boot, nobody lives. Files keep their space.
     pub fn reboot(&self, boot_id: [u8; 16]) {
-        let mut state = lock(&self.state);
+        let mut state = enter(&self.state);
         state.boot_id = boot_id;
         let pids: Vec<u32> = state.claims.values().map(|&(pid, _)| pid).collect();
         state.killed.extend(pids);
@@ -134,7 +143,7 @@ impl World {
     }
 
     fn claim(&self, pid: u32, what: Lock) -> Option<SimClaim> {
-        let mut state = lock(&self.state);
+        let mut state = enter(&self.state);
         if state.claims.contains_key(&what) || state.killed.contains(&pid) {
             return None;
         }
@@ -155,7 +164,7 @@ pub struct SimClaim {
 
 impl Drop for SimClaim {
     fn drop(&mut self) {
-        let mut state = lock(&self.state);
+        let mut state = enter(&self.state);
         if state.claims.get(&self.what).is_some_and(|&(_, number)| number == self.number) {
             state.claims.remove(&self.what);
         }
@@ -193,11 +202,11 @@ impl Host for SimHost {
     }
 
     fn is_claimed(&self, slot: u32) -> Result<bool> {
-        Ok(lock(&self.world.state).claims.contains_key(&Lock::Slot(slot)))
+        Ok(enter(&self.world.state).claims.contains_key(&Lock::Slot(slot)))
     }
 
     fn is_anyone_attached(&self) -> Result<bool> {
-        let state = lock(&self.world.state);
+        let state = enter(&self.world.state);
         Ok(state.claims.keys().any(|what| matches!(what, Lock::Slot(_))))
     }
 
@@ -210,7 +219,7 @@ impl Host for SimHost {
     }
 
     fn is_thread_alive(&self, thread: u32) -> bool {
-        let state = lock(&self.world.state);
+        let state = enter(&self.world.state);
         !state.killed.contains(&self.pid) && !state.ended.contains(&(self.pid, thread))
     }
 
@@ -223,7 +232,7 @@ impl Host for SimHost {
     }
 
     fn process_state(&self, process: u32, namespace: u64) -> Option<char> {
-        let state = lock(&self.world.state);
+        let state = enter(&self.world.state);
         if namespace != NAMESPACE || state.killed.contains(&process) {
             return None;
         }
@@ -231,7 +240,7 @@ impl Host for SimHost {
     }
 
     fn back(&self, ranges: &[Range<u64>], len: u64) -> Result<()> {
-        let mut state = lock(&self.world.state);
+        let mut state = enter(&self.world.state);
         state.calls += 1;
         let mut backed = state.backed.clone();
         ranges.iter().for_each(|range| add(&mut backed, range.clone()));
@@ -248,12 +257,21 @@ impl Host for SimHost {
     }
 
     fn boot_id(&self) -> [u8; 16] {
-        lock(&self.world.state).boot_id
+        enter(&self.world.state).boot_id
     }
 
     fn now(&self) -> u64 {
         self.world.clock.now()
     }
+}
+
+/// Enters the kernel.
+fn enter(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    let state = lock(state);
+    if let Some(memory) = &state.orders {
+        memory.this_thread().full_fence();
+    }
+    state
 }
 
 fn total(ranges: &BTreeMap<u64, u64>) -> u64 {

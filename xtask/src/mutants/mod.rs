@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
         return Ok(Tally::default());
     }
     let listed = survivors::read(&root, &options.package)?;
-    let programs = copy.build()?;
+    let mut programs = copy.build()?;
     let is_built = |mutant: &&Mutant| !copy.disabled.contains(&mutant.number);
     let chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).filter(is_built).collect();
     println!(
@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
         chosen.len(),
         copy.disabled.len()
     );
-    let limits = trial::baseline(&programs, &directory, options.limit)?;
+    let limits = trial::baseline(&mut programs, &directory, options.limit)?;
     let verdicts = trial::all(&chosen, &programs, &limits, &directory, options.jobs)?;
     let outcome = Outcome {
         results: chosen.into_iter().zip(verdicts).collect(),

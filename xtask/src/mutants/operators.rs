@@ -4,7 +4,7 @@
 //! number at run time, so that the crate compiles once. Operators:
 //!
 //! - *drop*: a call statement with an effect is left out;
-//! - *swap*: such a statement changes places with its neighbour;
+//! - *swap*: such a statement changes places with its neighbour, unless both start write-backs;
 //! - *weaken*: a memory ordering becomes `Relaxed`;
 //! - *true*, *false*: a condition about versions, tags, owners and the like is forced;
 //! - *flip*: a comparison about such things is turned (`==` to `!=`, `<` to `<=`).
@@ -254,7 +254,9 @@ impl Finder<'_> {
             let both = || Some((block.stmts.get(at)?, block.stmts.get(at + 1)?));
             movable.get(at) == Some(&true)
                 && movable.get(at + 1) == Some(&true)
-                && both().is_some_and(|(a, b)| has_effect(a) || has_effect(b))
+                && both().is_some_and(|(a, b)| {
+                    (has_effect(a) || has_effect(b)) && !(is_write_back(a) && is_write_back(b))
+                })
         };
         let mut at = 0;
         while at < count {
@@ -500,6 +502,16 @@ fn is_movable(statement: &Stmt, is_last: bool) -> bool {
         Stmt::Expr(_, None) => !is_last,
         _ => false,
     }
+}
+
+/// Whether `statement` only starts a write-back. Two of them in a row are unordered on any medium,
+/// and change nothing that anybody could see, so to swap them is to change nothing.
+fn is_write_back(statement: &Stmt) -> bool {
+    let call = match statement {
+        Stmt::Expr(expression, Some(_)) => effect(expression),
+        _ => None,
+    };
+    call.is_some_and(|name| name == "write_back")
 }
 
 /// Whether `statement` is a call whose effect can be left out.

@@ -49,16 +49,17 @@ fn attempt(
     child::run_logged(&mut command, limit, &directory.join(format!("trial-{job}.log")))
 }
 
-/// Runs every program with no mutant, at most `most` each; the time limits for the trials.
+/// Runs every program with no mutant, at most `most` each, and puts them in the order of the time
+/// that they take, so that most mutants are caught by quick ones; the time limits for the trials.
 pub(super) fn baseline(
-    programs: &[Program],
+    programs: &mut Vec<Program>,
     directory: &Path,
     most: Duration,
 ) -> Result<Vec<Duration>, Failure> {
-    let mut limits = Vec::new();
-    for program in programs {
+    let mut timed = Vec::new();
+    for program in std::mem::take(programs) {
         let start = Instant::now();
-        let ended = attempt(program, 0, most, directory, 0)?;
+        let ended = attempt(&program, 0, most, directory, 0)?;
         let time = start.elapsed();
         if !ended.is_well() {
             let log = std::fs::read_to_string(directory.join("trial-0.log")).unwrap_or_default();
@@ -75,8 +76,12 @@ pub(super) fn baseline(
             )));
         }
         println!("no mutant: {:.1} s {}", time.as_secs_f64(), program.name);
-        limits.push((time * SLOWER + GRACE).min(most));
+        timed.push((time, program));
     }
+    timed.sort_by_key(|(time, _)| *time);
+    let limit = |time: Duration| (time * SLOWER + GRACE).min(most);
+    let (limits, ordered) = timed.into_iter().map(|(time, p)| (limit(time), p)).unzip();
+    *programs = ordered;
     Ok(limits)
 }
 
