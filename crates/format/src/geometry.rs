@@ -71,7 +71,7 @@ pub const SUPERBLOCKS: [Offset; 2] = [Offset::new(0), Offset::new(PAGE)];
 pub const STATE: Offset = Offset::new(2 * PAGE);
 /// Groups that have space, a word of the state page.
 pub const STATE_GROUPS: Offset = STATE;
-/// Groups, from the first, among which all slabs are; a word of the state page.
+/// The mask of slab groups: numbers of groups that have slabs are covered by its bits.
 pub const STATE_SLAB_GROUPS: Offset = Offset::new(2 * PAGE + WORD);
 /// First of the [`ROOTS`] root words.
 pub const STATE_ROOTS: Offset = Offset::new(2 * PAGE + LINE);

@@ -15,7 +15,7 @@ use conquest_format::geometry::{STATE, Shape};
 use conquest_format::kind::KindTable;
 use conquest_format::superblock::{LIVE_PROTOCOL, Superblock};
 use conquest_format::volatile::{self, head, slot};
-use conquest_format::{Geometry, Offset, PAGE, journal};
+use conquest_format::{Geometry, Offset};
 
 use crate::core::{Core, NO_SLOT, Options};
 use crate::host::Host;
@@ -48,9 +48,8 @@ pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegi
     let geometry = checked_geometry(path, new)?;
     let groups = new.groups.clamp(1, new.shape.max_groups);
     host.back(&geometry.space(0, groups), geometry.len_at(groups))?;
-    memory.put_zeros(STATE, PAGE);
-    memory.put_zeros(geometry.lane(0), u64::from(new.shape.lanes) * journal::LANE);
-    memory.put_zeros(geometry.bitmap(0), groups * conquest_format::LINE);
+    // The state page, the lanes and the bitmaps, which follow each other.
+    memory.put_zeros(STATE, geometry.bitmap(groups).bytes() - STATE.bytes());
     memory.put(conquest_format::geometry::STATE_GROUPS, groups, Ordering::Relaxed);
     // Durable before the first superblock is begun, whose writing begins with a fence.
     memory.write_back(Offset::NONE, geometry.bitmap(groups).bytes());
@@ -182,7 +181,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// The word that says how large the region is must be possible, before anybody relies on it.
     pub(crate) fn check_groups(&self) -> Result<()> {
         let at = conquest_format::geometry::STATE_GROUPS;
-        let found = self.memory.load(at, Ordering::Acquire);
+        let found = self.memory.load(at, Ordering::Relaxed);
         if found == 0 || found > self.geometry.shape().max_groups {
             return Err(Error::Corrupt {
                 what: "number of groups",
@@ -198,28 +197,24 @@ impl<M: Memory, H: Host> Core<M, H> {
         Ok(())
     }
 
-    /// Takes a slot that nobody has used, or else that of a dead process, which is recovered.
+    /// Takes the first slot that no living process has; what a dead one left there is recovered.
     fn take_slot(&self) -> Result<()> {
-        for of_the_dead in [false, true] {
-            for number in 0..self.geometry.shape().slots {
-                let state = self.geometry.slot(number).plus(slot::STATE);
-                if (self.value(state, Ordering::Acquire) != 0) != of_the_dead {
-                    continue;
-                }
-                if let Some(claim) = self.host.claim(number)? {
-                    return self.use_slot(number, claim);
-                }
+        for number in 0..self.geometry.shape().slots {
+            if let Some(claim) = self.host.claim(number)? {
+                return self.use_slot(number, claim);
             }
         }
         let slots = self.geometry.shape().slots;
         Err(Error::Slots { path: self.path.clone(), slots })
     }
 
+    /// Takes slot `number`, whose kernel lock is `claim`: it orders the words of the slot, here and
+    /// wherever else somebody holds it or finds it free.
     fn use_slot(&self, number: u32, claim: H::Claim) -> Result<()> {
         let record = self.geometry.slot(number);
         let state = record.plus(slot::STATE);
         self.slot.store(number, Ordering::Relaxed);
-        if self.value(state, Ordering::Acquire) != 0
+        if self.value(state, Ordering::Relaxed) != 0
             && let Err(error) = self.recover_claimed_slot(number)
         {
             self.slot.store(NO_SLOT, Ordering::Relaxed);
@@ -229,7 +224,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.set_value(record.plus(slot::PID), identity.process, Ordering::Relaxed);
         let namespace = record.plus(slot::PID_NAMESPACE);
         self.memory.store(namespace, identity.namespace, Ordering::Relaxed);
-        self.set_value(state, 1, Ordering::Release);
+        self.set_value(state, 1, Ordering::Relaxed);
         self.keep_claim(claim);
         Ok(())
     }
@@ -314,7 +309,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.slot.store(NO_SLOT, Ordering::Relaxed);
         if in_use == 0 {
             let state = self.geometry.slot(number).plus(slot::STATE);
-            self.set_value(state, 0, Ordering::Release);
+            self.set_value(state, 0, Ordering::Relaxed);
         }
         drop(claim);
         let _alone = alone?;

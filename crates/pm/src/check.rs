@@ -89,7 +89,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let bitmap = self.geometry.bitmap(group);
         let at = |word: usize| bitmap.plus(word as u64 * WORD);
         let bits: [u64; WORDS] =
-            core::array::from_fn(|word| self.memory.load(at(word), Ordering::Acquire));
+            core::array::from_fn(|word| self.memory.load(at(word), Ordering::Relaxed));
         if (0..WORDS).any(|word| self.busy(at(word)) != 0) {
             findings.push(Finding { what: "busy pages in a group at rest", at: bitmap });
         }
@@ -120,7 +120,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     fn check_slab(&self, head: u64, kind: Kind, left: &mut Reachable, findings: &mut Vec<Finding>) {
         let spec = self.spec(kind);
         let at = self.geometry.slab_map(head);
-        let map = self.memory.load(at, Ordering::Acquire);
+        let map = self.memory.load(at, Ordering::Relaxed);
         if self.busy(at) != 0 {
             findings.push(Finding { what: "busy objects in a slab at rest", at });
         }
@@ -154,7 +154,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                 findings.push(Finding { what: "owner of a lane at rest", at });
             }
             for place in 0..lane::HELD_MAX as u32 {
-                if self.value(self.held_word(number, place), Ordering::Acquire) != 0 {
+                if self.value(self.held_word(number, place), Ordering::Relaxed) != 0 {
                     findings.push(Finding { what: "lock name in a lane at rest", at });
                 }
             }
@@ -169,7 +169,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             if self.holder(number).is_some() {
                 findings.push(Finding { what: "holder of a lock at rest", at });
             }
-            if self.version(number, Ordering::Acquire) % 2 == 1 {
+            if self.version(number, Ordering::Relaxed) % 2 == 1 {
                 findings.push(Finding { what: "odd version of a lock at rest", at });
             }
         }

@@ -141,7 +141,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Makes every later operation of this process fail, for `reason`.
     pub(crate) fn fail(&self, reason: &'static str) {
         self.end(reason);
-        self.set_value(self.geometry.head(head::FAILED), 1, Ordering::Release);
+        self.set_value(self.geometry.head(head::FAILED), 1, Ordering::Relaxed);
     }
 
     /// Makes every later operation on this value fail, for `reason`.
@@ -182,7 +182,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.fail(reason);
             return Err(Error::Failed { reason });
         }
-        if self.value(self.geometry.head(head::FAILED), Ordering::Acquire) != 0 {
+        if self.value(self.geometry.head(head::FAILED), Ordering::Relaxed) != 0 {
             return Err(Error::Failed { reason: "another process found it damaged" });
         }
         Ok(())
@@ -210,7 +210,8 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// Changes the volatile value at `at` to what `change` makes of it, atomically; `default` is
-    /// the value of a word that nobody has set. `Err` with the value found if `change` refuses.
+    /// the value of a word that nobody has set. `Err` with the value found if `change` refuses: that
+    /// orders nothing.
     pub(crate) fn update(
         &self,
         at: Offset,
@@ -219,14 +220,14 @@ impl<M: Memory, H: Host> Core<M, H> {
         mut change: impl FnMut(u32) -> Option<u32>,
     ) -> core::result::Result<u32, u32> {
         let tag = self.tag();
-        let mut word = self.memory.load(at, Ordering::Acquire);
+        let mut word = self.memory.load(at, Ordering::Relaxed);
         loop {
             let old = volatile::current(word, tag).unwrap_or(default);
             let Some(new) = change(old) else {
                 return Err(old);
             };
             let new = volatile::tagged(tag, new);
-            match self.memory.compare_exchange(at, word, new, success, Ordering::Acquire) {
+            match self.memory.compare_exchange(at, word, new, success, Ordering::Relaxed) {
                 Ok(_) => return Ok(old),
                 Err(found) => word = found,
             }

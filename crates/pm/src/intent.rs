@@ -34,7 +34,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// The intent in lane `lane`, which the caller owns.
     pub(crate) fn intent(&self, lane: u32) -> Intent {
-        let word = |index: u64| self.memory.load(self.intent_word(lane, index), Ordering::Acquire);
+        let word = |index: u64| self.memory.load(self.intent_word(lane, index), Ordering::Relaxed);
         Intent { code: word(0), arguments: core::array::from_fn(|index| word(index as u64 + 1)) }
     }
 
@@ -61,10 +61,11 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Adopts and finishes the intents of dead processes, if there are any.
     pub(crate) fn adopt_orphans(&self) -> Result<()> {
         let flag = self.geometry.head(head::ORPHANS);
-        if self.value(flag, Ordering::Acquire) == 0 {
+        // The flag is taken in one step: a lane that becomes an orphan meanwhile is seen below, or
+        // its flag stays.
+        if self.value(flag, Ordering::Relaxed) == 0 || !self.replace(flag, 1, 0, Ordering::AcqRel) {
             return Ok(());
         }
-        self.set_value(flag, 0, Ordering::Release);
         for lane in 0..self.geometry.shape().lanes {
             if self.lane_owner(lane) == volatile::ORPHAN && self.try_take(lane, volatile::ORPHAN) {
                 if let Err(error) = self.finish_intent(lane) {

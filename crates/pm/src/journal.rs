@@ -34,7 +34,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// The commit word of lane `number`, checked.
     pub(crate) fn commit_word(&self, number: u32) -> Result<Commit> {
         let at = self.geometry.lane(number).plus(journal::COMMIT);
-        let word = self.memory.load(at, Ordering::Acquire);
+        let word = self.memory.load(at, Ordering::Relaxed);
         Commit::unpack(word).ok_or(Error::Corrupt {
             what: "commit word",
             offset: at,
@@ -147,7 +147,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// they are, so that this can be done for a dead owner too.
     pub(crate) fn clear_freed(&self, number: u32) {
         let noted = self.freed_word(number);
-        let entries = u64::from(self.value(noted, Ordering::Acquire));
+        let entries = u64::from(self.value(noted, Ordering::Relaxed));
         if entries == 0 {
             return;
         }
@@ -173,14 +173,14 @@ impl<M: Memory, H: Host> Core<M, H> {
         if let Some(done) = last_group {
             self.note_pages_freed(done);
         }
-        self.set_value(noted, 0, Ordering::Release);
+        self.set_value(noted, 0, Ordering::Relaxed);
     }
 
     /// Notes that lane `number` is about to make bits busy by a record of `entries` entries.
     fn note_freed(&self, number: u32, entries: u64) {
         let noted = self.freed_word(number);
         if self.value(noted, Ordering::Relaxed) == 0 {
-            self.set_value(noted, entries as u32, Ordering::Release);
+            self.set_value(noted, entries as u32, Ordering::Relaxed);
         }
     }
 
@@ -205,7 +205,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             return Ok(());
         }
         let at = self.geometry.lane(number).plus(journal::CHECKSUM);
-        let found = self.memory.load(at, Ordering::Acquire);
+        let found = self.memory.load(at, Ordering::Relaxed);
         let committed = self.record_checksum(number, commit) == Some(found);
         if committed {
             // On media that need it, nothing may become visible before the record is durable: its

@@ -68,7 +68,8 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Names lock `number` at `place` of lane `holder`'s held list.
     fn note_held(&self, holder: u32, place: u32, number: u32, mode: Mode) {
         let name = volatile::held(number, mode == Mode::Shared);
-        self.set_value(self.held_word(holder, place), name, Ordering::Release);
+        // The update of the lock's word that follows makes it known.
+        self.set_value(self.held_word(holder, place), name, Ordering::Relaxed);
     }
 
     /// Takes the name at `place` off lane `holder`'s held list.
@@ -255,7 +256,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// settled. The caller owns the lane now.
     pub(crate) fn release_all(&self, dead: u32) {
         for place in 0..lane::HELD_MAX as u32 {
-            let name = self.value(self.held_word(dead, place), Ordering::Acquire);
+            let name = self.value(self.held_word(dead, place), Ordering::Relaxed);
             let Some((number, shared)) = volatile::unpack_held(name) else {
                 continue;
             };

@@ -88,14 +88,14 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     fn group_lease(&self, number: u64) -> u32 {
-        self.value(self.geometry.group_record(number).plus(group::LEASE), Ordering::Acquire)
+        self.value(self.geometry.group_record(number).plus(group::LEASE), Ordering::Relaxed)
     }
 
     /// Gives lane `lane` the lease of group `number` if the lane `from` (plus one; 0 for nobody)
     /// has it.
     fn take_lease(&self, lane: u32, side: Side, number: u64, from: u32) -> bool {
         // The lane names the group first: a death in between leaves no lease without a name.
-        self.set_value(self.lease_word(lane, side), number as u32 + 1, Ordering::Release);
+        self.set_value(self.lease_word(lane, side), number as u32 + 1, Ordering::Relaxed);
         let at = self.geometry.group_record(number).plus(group::LEASE);
         self.group_lease(number) == lane + 1 || self.replace(at, from, lane + 1, Ordering::AcqRel)
     }
@@ -126,7 +126,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     fn set_class(&self, number: u64, class: u8) {
         let (at, shift) = self.geometry.class(number);
-        let (Ok(_) | Err(_)) = self.update(at, 0, Ordering::AcqRel, |old| {
+        let (Ok(_) | Err(_)) = self.update(at, 0, Ordering::Relaxed, |old| {
             let new = old & !(0xFF << shift) | u32::from(class) << shift;
             (new != old).then_some(new)
         });
@@ -187,8 +187,8 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Groups, from the first, among which all slabs are.
     pub(crate) fn slab_groups(&self) -> u64 {
-        let groups = self.memory.load(geometry::STATE_SLAB_GROUPS, Ordering::Acquire);
-        groups.min(self.groups())
+        let mask = self.memory.load(geometry::STATE_SLAB_GROUPS, Ordering::Relaxed);
+        mask.saturating_add(1).min(self.groups())
     }
 
     /// Pages allocated, as the lanes count them.
@@ -311,7 +311,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             }
         }
         let at = self.core.lease_word(self.lane, side);
-        self.core.set_value(at, 0, Ordering::Release);
+        self.core.set_value(at, 0, Ordering::Relaxed);
         Ok(())
     }
 

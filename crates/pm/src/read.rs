@@ -32,7 +32,7 @@ impl<M: Memory, H: Host> View<'_, M, H> {
 
     /// The word at `at`.
     pub fn word(&self, at: Offset) -> u64 {
-        self.core.memory.load(at, Ordering::Acquire)
+        self.core.memory.load(at, Ordering::Relaxed)
     }
 
     /// Copies the bytes at `at`.

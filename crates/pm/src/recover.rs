@@ -23,7 +23,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let _open = Open::new();
         for number in 0..self.geometry.shape().slots {
             let state = self.geometry.slot(number).plus(slot::STATE);
-            if self.value(state, Ordering::Acquire) != 0 && !self.host.is_claimed(number)? {
+            if self.value(state, Ordering::Relaxed) != 0 && !self.host.is_claimed(number)? {
                 self.recover_slot(number)?;
             }
         }
@@ -56,7 +56,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         // It may have died while it made a lane an orphan, or had adopted one.
         self.set_value(self.geometry.head(head::ORPHANS), 1, Ordering::Release);
         let state = self.geometry.slot(number).plus(slot::STATE);
-        self.set_value(state, 0, Ordering::Release);
+        self.set_value(state, 0, Ordering::Relaxed);
         Ok(())
     }
 
@@ -114,14 +114,14 @@ impl<M: Memory, H: Host> Core<M, H> {
     pub(crate) fn end_kept_leases(&self, number: u32) {
         for list in [lane::KEPT_GROUPS, lane::KEPT_SLABS] {
             for at in self.kept_words(number, list) {
-                let kept = u64::from(self.value(at, Ordering::Acquire));
+                let kept = u64::from(self.value(at, Ordering::Relaxed));
                 if let Some(what) = kept.checked_sub(1) {
                     match list {
                         lane::KEPT_GROUPS if what < self.groups() => self.end_lease(number, what),
                         lane::KEPT_GROUPS => {}
                         _ => self.end_slab_lease(number, what),
                     }
-                    self.set_value(at, 0, Ordering::Release);
+                    self.set_value(at, 0, Ordering::Relaxed);
                 }
             }
         }

@@ -47,7 +47,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     fn slab_lease(&self, page: u64) -> u32 {
-        self.value(self.slab_lease_word(page), Ordering::Acquire) & LEASE_LANE
+        self.value(self.slab_lease_word(page), Ordering::Relaxed) & LEASE_LANE
     }
 
     /// The objects of the slab at `page` that nobody can allocate now.
@@ -109,7 +109,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Gives lane `lane` the lease of the slab at `page` if `from` (a lane plus one, 0 for nobody)
     /// has it.
     fn take_slab(&self, lane: u32, kind: Kind, page: u64, from: u32) -> bool {
-        self.set_value(self.slab_word(lane, kind), page as u32 + 1, Ordering::Release);
+        self.set_value(self.slab_word(lane, kind), page as u32 + 1, Ordering::Relaxed);
         let take = |old: u32| (old & LEASE_LANE == from).then_some(lane + 1);
         self.update(self.slab_lease_word(page), 0, Ordering::AcqRel, take).is_ok()
     }
@@ -140,7 +140,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Finishes what a dead owner of lane `lane` was giving back.
     pub(crate) fn settle_reclaim(&self, lane: u32) {
         let at = self.geometry.lane_record(lane).plus(lane::RECLAIM);
-        let Some(page) = self.value(at, Ordering::Acquire).checked_sub(1) else {
+        let Some(page) = self.value(at, Ordering::Relaxed).checked_sub(1) else {
             return;
         };
         let page = u64::from(page);
@@ -148,7 +148,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.set_value(self.slab_lease_word(page), 0, Ordering::Release);
             self.note_object_freed(page);
         }
-        self.set_value(at, 0, Ordering::Release);
+        self.set_value(at, 0, Ordering::Relaxed);
     }
 }
 
@@ -241,7 +241,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let target = self.core.geometry.slab_map(page);
         self.stage(Entry { target, action: Action::Allocate, operand: 1 << index })?;
         let lease = next << 16 | (self.lane + 1);
-        self.core.set_value(self.core.slab_lease_word(page), lease, Ordering::Release);
+        self.core.set_value(self.core.slab_lease_word(page), lease, Ordering::Relaxed);
         let size = u64::from(spec.object_size);
         Ok(Place::new(self.core.geometry.page(page).plus(index * size), size))
     }
@@ -298,7 +298,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             }
         }
         let at = self.core.slab_word(self.lane, kind);
-        self.core.set_value(at, 0, Ordering::Release);
+        self.core.set_value(at, 0, Ordering::Relaxed);
         Ok(())
     }
 
@@ -396,22 +396,23 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         // changes.
         let target = self.core.geometry.slab_map(head);
         self.stage(Entry { target, action: Action::Set, operand: 0 })?;
-        self.cover_slab_groups(head / GROUP_PAGES + 1);
+        self.cover_slab_groups(head / GROUP_PAGES);
         self.core.set_value(self.core.slab_lease_word(head), self.lane + 1, Ordering::Release);
         let at = self.core.slab_word(self.lane, kind);
-        self.core.set_value(at, head as u32 + 1, Ordering::Release);
+        self.core.set_value(at, head as u32 + 1, Ordering::Relaxed);
         Ok(head)
     }
 
-    /// Raises the number of groups among which all slabs are to `groups`. The word only grows and
-    /// being too large does no harm, so it needs no journal; two lanes that raise it at once may
-    /// leave the lower value, hence the loop.
-    fn cover_slab_groups(&mut self, groups: u64) {
+    /// Sets the bits of group number `number` in the mask below which all slabs are. The mask only
+    /// grows and being too large does no harm, so it needs no journal. Also bits that somebody else
+    /// has set are made durable: that one may not have come so far.
+    fn cover_slab_groups(&mut self, number: u64) {
         let at = geometry::STATE_SLAB_GROUPS;
-        while self.core.memory.load(at, Ordering::Acquire) < groups {
-            self.core.memory.put(at, groups, Ordering::Release);
-            self.prepared_shared(at, WORD);
+        let mask = u64::MAX.checked_shr(number.leading_zeros()).unwrap_or(0);
+        if self.core.memory.load(at, Ordering::Relaxed) & mask != mask {
+            self.core.memory.put_or(at, mask);
         }
+        self.prepared_shared(at, WORD);
     }
 
     /// Gives the slab at `head` back to the page manager, if it is empty and nobody has leased it:
@@ -430,7 +431,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         if self.core.slab_lease(head) != 0 || !is_empty(self.core) {
             return Ok(());
         }
-        self.core.set_value(at, head as u32 + 1, Ordering::Release);
+        self.core.set_value(at, head as u32 + 1, Ordering::Relaxed);
         let lease = self.core.slab_lease_word(head);
         if self.core.replace(lease, 0, self.lane + 1, Ordering::AcqRel) {
             // Leased now: an empty slab stays empty, and stays a slab.
@@ -441,7 +442,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             }
             self.core.set_value(lease, 0, Ordering::Release);
         }
-        self.core.set_value(at, 0, Ordering::Release);
+        self.core.set_value(at, 0, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -302,7 +302,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 most: lane::KEPT_MAX,
             });
         };
-        self.core.set_value(at, what as u32 + 1, Ordering::Release);
+        self.core.set_value(at, what as u32 + 1, Ordering::Relaxed);
         self.keeps = true;
         Ok(())
     }

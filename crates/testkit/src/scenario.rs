@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use conquest_format::Geometry;
 use conquest_format::geometry::Shape;
+use conquest_format::{Geometry, LINE};
 use conquest_pm::attach::{NewRegion, make};
+use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Error, Options};
 
 use crate::schedule::{ScheduleOptions, Search, run};
@@ -86,10 +87,15 @@ impl Plan {
             (1..=count).map(|number| Op::random(rng, actor, number, 3)).collect()
         };
         let before = rng.below(30);
+        let mut earlier: Vec<Op> = script(&mut rng, EARLIER, before);
+        if rng.chance(1, 3) {
+            // The first group is all but full, so that the region grows.
+            earlier.insert(0, Op::Push { list: 0, id: 1, pages: shelf::FILLER });
+        }
         Plan {
             seed,
             scripts: (0..actors).map(|actor| script(&mut rng, actor, operations)).collect(),
-            earlier: script(&mut rng, EARLIER, before),
+            earlier,
             dies_at: dies.then(|| 1 + rng.below(60 + 50 * operations)),
             needs_write_back: true,
             weak_memory: false,
@@ -114,6 +120,10 @@ impl Plan {
             groups: 1,
         };
         make(&memory.actor(0), &world.process(9), path(), &new).map_err(text)?;
+        // What stands in the tables of groups that have no space yet is nobody's business.
+        for group in 1..shape().max_groups {
+            memory.actor(0).put_bytes(geometry.bitmap(group), &[0xA5; LINE as usize]);
+        }
         let alive = DyingMemory::counting(memory.actor(0));
         let core = attach(alive, &world, 9).map_err(text)?;
         for &op in &self.earlier {

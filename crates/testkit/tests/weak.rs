@@ -14,7 +14,7 @@ const FLAG: Offset = Offset::new(4160);
 const THIRD: Offset = Offset::new(4224);
 
 /// Runs of the engine, each of other operations.
-const PLANS: u64 = 600;
+const PLANS: u64 = 400;
 
 /// What each actor saw, as one number; runs in which an actor fails count as failed.
 fn outcomes(actors: u32, body: impl Fn(u32, &Actor) -> Result<(), String> + Sync) -> Schedules {

@@ -56,13 +56,13 @@ fn explore_all(first: u64, states: usize) -> ExitCode {
         }
         let plan = plan(seed);
         count(&mut mix, &plan);
-        let budget = (states / SCENARIOS / 2).clamp(1, STATES_EACH);
+        let budget = (states / SCENARIOS / 3).clamp(1, STATES_EACH);
         match plan.record() {
             Ok(scenario) => {
                 let options = Options {
                     seed,
                     states: budget,
-                    inner_states: 8 * budget,
+                    inner_states: 2 * budget,
                     ..Options::default()
                 };
                 let found = explore(&scenario.recording, &options, |memory, point| {
