@@ -35,6 +35,7 @@ where
         power: recording.needs_write_back,
         volatile: !recording.volatile.is_empty(),
         budget: options.states,
+        first: options.first,
         start_known: false,
     };
     let plan = plan(&InFlight::default(), &recording.events, scope);

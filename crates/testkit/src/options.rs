@@ -7,6 +7,8 @@ pub struct Options {
     pub seed: u64,
     /// Images to build at most, not counting those of crashes during recovery.
     pub states: usize,
+    /// Crashes after fewer events of the recording are left out.
+    pub first: usize,
     /// Explore power failures; ignored for recordings on memory that needs no write-back.
     pub power: bool,
     /// Explore the death of all processes after every store.
@@ -39,6 +41,7 @@ impl Default for Options {
         Options {
             seed: 1,
             states: 200_000,
+            first: 0,
             power: true,
             death: true,
             exhaustive: 1 << 12,

@@ -43,6 +43,8 @@ pub(crate) struct Scope<'a> {
     /// Whether there is a volatile part.
     pub(crate) volatile: bool,
     pub(crate) budget: usize,
+    /// Crashes after fewer events are left out.
+    pub(crate) first: usize,
     /// Whether the image at the start has been checked already.
     pub(crate) start_known: bool,
 }
@@ -155,6 +157,7 @@ fn cuts(start: &InFlight, events: &[Event], scope: Scope<'_>) -> Vec<Cut> {
             }
         }
     }
+    all.retain(|cut| cut.at >= scope.first);
     all.sort_by_key(|cut| cut.at);
     all
 }

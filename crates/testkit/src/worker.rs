@@ -31,7 +31,8 @@ pub(crate) fn bases(recording: &Recording, seed: u64) -> [Arc<Image>; 3] {
     let (zeros, random) =
         (Image::over(Arc::clone(&recording.base)), Image::over(Arc::clone(&recording.base)));
     // Tags of earlier attach generations only: one of the recording can't have been left before
-    // the recording used it. What it left itself is [`Junk::Held`].
+    // the recording used it. What it left itself is [`Junk::Held`]. A process that dies early may
+    // have begun one more generation without a store of its own.
     let tags = recording.events.iter().filter_map(|event| match event.kind {
         Kind::Store { new, .. } => Some(new >> 32),
         _ => None,
@@ -44,7 +45,7 @@ pub(crate) fn bases(recording: &Recording, seed: u64) -> [Arc<Image>; 3] {
         }
         let mut value = rng.word();
         if rng.chance(1, 2) {
-            let tag = first.saturating_sub(1 + rng.below(3));
+            let tag = first.saturating_sub(2 + rng.below(3));
             value = tag << 32 | value & 0xFFFF_FFFF;
         }
         random.set(word, value);
@@ -233,6 +234,7 @@ impl<'a, C: Check> Worker<'a, C> {
         let (ground, mut place) = next(ground, place, trail.state);
         let scope = Scope {
             options: self.options,
+            first: 0,
             power: self.recording.needs_write_back,
             volatile: !self.recording.volatile.is_empty(),
             budget: (self.options.inner_each >> (2 * depth)).max(1),
