@@ -1,5 +1,6 @@
 //! Operations to die in.
 
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use conquest_testkit::Fate;
@@ -20,8 +21,8 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     before: Vec<Op>,
     op: Op,
-    /// If it has one group with space, the operation makes it grow.
-    template: Template,
+    /// One with a single group makes the operation grow the region.
+    template: Rc<Template>,
     /// What others do meanwhile, without the locks that the operation holds.
     pub(crate) others: Vec<Op>,
     /// Of its pairs of a store and one of the recovery, each so manieth of both is tried: 1, except
@@ -37,41 +38,40 @@ pub(crate) fn push(list: u32, id: u64, pages: u64) -> Op {
 
 /// One case for each operation.
 pub(crate) fn cases() -> Result<Vec<Case>, String> {
+    let (wide, narrow) = (Rc::new(Template::new(4)?), Rc::new(Template::new(1)?));
     let three = || vec![push(0, 1, 0), push(0, 2, 2), push(0, 3, 1), push(1, 4, 3)];
     let others = || vec![push(2, 50, 1), Op::Touch { list: 2 }, Op::Pop { list: 2 }];
-    let many = Op::PushMany { list: 0, id: 9, count: 3, pages: 300 };
-    let case = |name, before, op| Case::new(name, before, op, 4, others(), 1);
-    [
+    let case = |name, before, op| {
+        let template = Rc::clone(&wide);
+        Case { name, before, op, template, others: others(), stride: 1, stores: 0 }
+    };
+    let mut cases = vec![
         case("push", Vec::new(), push(0, 9, 0)),
         case("push again", three(), push(0, 9, 0)),
         case("push with pages", three(), push(0, 9, 70)),
-        Case::new("push many", three(), many, 4, others(), 7),
+        Case {
+            stride: 7,
+            ..case("push many", three(), Op::PushMany { list: 0, id: 9, count: 3, pages: 300 })
+        },
         case("pop", three(), Op::Pop { list: 0 }),
         case("pop the last", vec![push(0, 1, 1)], Op::Pop { list: 0 }),
         case("move", three(), Op::Move { from: 0, to: 1 }),
         case("touch", three(), Op::Touch { list: 0 }),
         case("clear", three(), Op::Clear { list: 0 }),
-        Case::new("push that grows", vec![push(0, 1, 400)], push(0, 9, 400), 1, Vec::new(), 3),
-    ]
-    .into_iter()
-    .collect()
+        Case {
+            template: narrow,
+            others: Vec::new(),
+            stride: 3,
+            ..case("push that grows", vec![push(0, 1, 400)], push(0, 9, 400))
+        },
+    ];
+    for case in &mut cases {
+        case.stores = case.count().map_err(|error| format!("{}: alive: {error}", case.name))?;
+    }
+    Ok(cases)
 }
 
 impl Case {
-    fn new(
-        name: &'static str,
-        before: Vec<Op>,
-        op: Op,
-        groups: u64,
-        others: Vec<Op>,
-        stride: u64,
-    ) -> Result<Case, String> {
-        let template = Template::new(groups)?;
-        let mut case = Case { name, before, op, template, others, stride, stores: 0 };
-        case.stores = case.count().map_err(|error| format!("{name}, undisturbed: {error}"))?;
-        Ok(case)
-    }
-
     /// Stores of a victim that nothing happens to.
     fn count(&self) -> Result<u64, String> {
         let _watchdog = Watchdog::start();
