@@ -17,7 +17,7 @@ const LEFT_OUT: [&str; 2] = ["media/", "persist.rs"];
 /// Programs of the test kit that may notice a mutant, with their arguments for a small slice.
 const SLICES: [(&str, &[&str]); 2] = [
     ("explore", &["--states", "3000", "--seed", "1"]),
-    ("kill", &["--kills", "40", "--seed", "1"]),
+    ("kill", &["--kills", "20", "--seed", "1", "--step", "10"]),
 ];
 /// Times the compiler may refuse some mutants before we give up.
 const ROUNDS_MAX: u32 = 40;

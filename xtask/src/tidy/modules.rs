@@ -70,14 +70,25 @@ fn follow(
             follow(items, &inner, here, files, reached);
             continue;
         }
-        let mut candidates = vec![format!("{inner}.rs"), format!("{inner}/mod.rs")];
-        candidates.extend(named_path(&module.attrs).map(|path| format!("{here}/{path}")));
-        for candidate in candidates {
+        // What a file named by a path holds is beside it.
+        let candidates = match named_path(&module.attrs).map(|path| join(here, &path)) {
+            Some(path) => vec![(path.clone(), directory(&path).to_owned())],
+            None => ["", "/mod"].map(|end| (format!("{inner}{end}.rs"), inner.clone())).to_vec(),
+        };
+        for (candidate, under) in candidates {
             if let Some(file) = files.iter().find(|file| file.path == candidate) {
-                reach(file, &inner, files, reached);
+                reach(file, &under, files, reached);
             }
         }
     }
+}
+
+/// `path`, which may begin with `..`, seen from the directory `here`.
+fn join(mut here: &str, mut path: &str) -> String {
+    while let Some(rest) = path.strip_prefix("../") {
+        (here, path) = (directory(here), rest);
+    }
+    format!("{here}/{path}")
 }
 
 /// The path in `#[path = "..."]`.
@@ -115,6 +126,9 @@ mod tests {
             ("crates/a/src/other.rs", ""),
             ("crates/a/src/inline/e/mod.rs", ""),
             ("crates/a/src/bin/tool.rs", ""),
+            ("crates/a/src/bin/two/main.rs", "#[path = \"../../bin/os/mod.rs\"]\nmod os;\n"),
+            ("crates/a/src/bin/os/mod.rs", "mod child;\n"),
+            ("crates/a/src/bin/os/child.rs", ""),
             ("crates/a/tests/t.rs", "mod common;\n"),
             ("crates/a/tests/common/mod.rs", ""),
             ("crates/a/build.rs", ""),

@@ -1,12 +1,14 @@
 //! The region that processes die on, and what they report.
 
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use conquest_format::Geometry;
 use conquest_format::geometry::Shape;
+use conquest_format::{Geometry, PAGE};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::host::Host;
 use conquest_pm::media::{MapOptions, Mapped, Medium, OsHost, Source};
@@ -15,40 +17,75 @@ use conquest_pm::{Core, Options, Region};
 use conquest_testkit::shelf::{self, ACTORS, Contents, Op};
 use conquest_testkit::{DyingMemory, Fate};
 
-use crate::process::signal_self;
+use crate::os::child::signal_self;
+use crate::os::memory::{Shared, memory_file};
 
 /// A process's view of the region.
 pub(crate) type View = Arc<Core<DyingMemory<Mapped>, OsHost>>;
 
-/// A region on a memfd, which is gone when the last process is.
+/// What all regions have.
+const SHAPE: Shape = Shape { max_groups: 8, lanes: 4, slots: 16, locks: 8 };
+
+/// A new region, to make many from: making one takes longer than a process lives here.
+pub(crate) struct Template {
+    geometry: Geometry,
+    len: u64,
+    /// Its pages that are not zero, each with its offset.
+    pages: Vec<(u64, Vec<u8>)>,
+}
+
+impl Template {
+    /// A new region; `groups` of at most 8 groups have space from the start.
+    pub(crate) fn new(groups: u64) -> Result<Template, String> {
+        let text = |error: std::io::Error| error.to_string();
+        let file = memory_file(c"template")?;
+        let copy = Source::from(file.try_clone().map_err(text)?);
+        let new =
+            NewRegion { shape: SHAPE, kinds: shelf::kinds(), uuid: [3; 16], created: 3, groups };
+        Region::create(copy, 0o600, &new).map_err(|error| error.to_string())?;
+        let file = File::from(file);
+        let len = file.metadata().map_err(text)?.len();
+        let mut pages = Vec::new();
+        for at in (0..len).step_by(PAGE as usize) {
+            let mut page = vec![0; PAGE as usize];
+            file.read_exact_at(&mut page, at).map_err(text)?;
+            if page.iter().any(|byte| *byte != 0) {
+                pages.push((at, page));
+            }
+        }
+        Ok(Template { geometry: Geometry::new(SHAPE).ok_or("impossible shape")?, len, pages })
+    }
+
+    /// A memory file with a copy. It has holes where the region has zeros: what is never touched
+    /// costs nothing.
+    fn copy(&self) -> Result<OwnedFd, String> {
+        let text = |error: std::io::Error| error.to_string();
+        let file = File::from(memory_file(c"arena")?);
+        file.set_len(self.len).map_err(text)?;
+        for (at, page) in &self.pages {
+            file.write_all_at(page, *at).map_err(text)?;
+        }
+        Ok(file.into())
+    }
+}
+
+/// A region on a memory file, which is gone when the last process is.
 pub(crate) struct Arena {
     file: OwnedFd,
     geometry: Geometry,
     /// Operations acknowledged, per actor: shared memory, not part of the region.
-    acknowledged: &'static [AtomicU64; ACTORS as usize],
+    acknowledged: Shared,
 }
 
 impl Arena {
-    /// A new region; `groups` of at most 8 groups have space from the start.
-    pub(crate) fn new(groups: u64) -> Result<Arena, String> {
-        let shape = Shape { max_groups: 8, lanes: 4, slots: 16, locks: 8 };
-        let geometry = Geometry::new(shape).ok_or("impossible shape")?;
-        // SAFETY: a constant name; the descriptor is new and ours.
-        let file = unsafe {
-            let file = libc::memfd_create(c"arena".as_ptr(), libc::MFD_CLOEXEC);
-            if file < 0 {
-                return Err(format!("memfd: {}", std::io::Error::last_os_error()));
-            }
-            OwnedFd::from_raw_fd(file)
-        };
-        let new = NewRegion { shape, kinds: shelf::kinds(), uuid: [3; 16], created: 3, groups };
-        let arena = Arena { file, geometry, acknowledged: shared_words()? };
-        Region::create(arena.source()?, 0o600, &new).map_err(|error| error.to_string())?;
-        Ok(arena)
+    /// A new region.
+    pub(crate) fn new(template: &Template) -> Result<Arena, String> {
+        let (file, geometry) = (template.copy()?, template.geometry.clone());
+        Ok(Arena { file, geometry, acknowledged: Shared::new()? })
     }
 
     fn source(&self) -> Result<Source, String> {
-        let copy = self.file.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+        let copy = self.file.try_clone().map_err(|error| error.to_string())?;
         Ok(Source::from(copy))
     }
 
@@ -123,17 +160,4 @@ pub(crate) fn death() -> Fate {
 /// A stop before the n-th store.
 pub(crate) fn stop() -> Fate {
     Fate::Call(Box::new(|| signal_self(libc::SIGSTOP)))
-}
-
-/// Words shared with forked children, for good.
-fn shared_words() -> Result<&'static [AtomicU64; ACTORS as usize], String> {
-    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: at an address of the kernel's choice.
-    let page = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) };
-    if page == libc::MAP_FAILED {
-        return Err(format!("mmap: {}", std::io::Error::last_os_error()));
-    }
-    // SAFETY: zeroed, page-aligned, large enough, never unmapped, and used as atomics only.
-    Ok(unsafe { &*page.cast() })
 }

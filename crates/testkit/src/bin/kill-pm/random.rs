@@ -7,8 +7,11 @@ use std::time::Duration;
 use conquest_testkit::Rng;
 use conquest_testkit::shelf::Op;
 
-use crate::arena::Arena;
-use crate::process::{Child, End, watchdog};
+use crate::arena::{Arena, Template, View};
+use crate::crew::share;
+use crate::limit::{LIMIT, Watchdog};
+use crate::os::child::{Child, End};
+use crate::os::memory::Shared;
 use crate::tally::Tally;
 
 /// Processes at work.
@@ -16,32 +19,40 @@ const WORKERS: u32 = 3;
 /// Kills between two examinations of the region at rest.
 const KILLS_EACH: u64 = 20;
 
+/// Kills on one region.
+const KILLS_OF_REGION: u64 = 25 * KILLS_EACH;
+
 /// Kills `kills` processes.
-pub(crate) fn kill_at_random(tally: &mut Tally, kills: u64, seed: u64) {
-    let mut rng = Rng::new(seed);
-    let mut left = kills;
-    let mut operations = 0;
-    while left > 0 && !tally.is_hopeless() {
-        let round = left.min(KILLS_EACH * 25);
-        left -= round;
-        match one_arena(tally, &mut rng, round) {
-            Ok(done) => operations += done,
-            Err(error) => {
-                tally.count(|| Err::<(), _>(format!("random kills: {error}")));
-            }
-        }
-    }
-    tally.note(format!("{kills} random kills under {operations} operations"));
+pub(crate) fn kill_at_random(
+    tally: &Tally,
+    processors: usize,
+    kills: u64,
+    seed: u64,
+) -> Result<(), String> {
+    let template = Template::new(1)?;
+    let operations = Shared::new()?;
+    let regions: Vec<u64> = (0..kills.div_ceil(KILLS_OF_REGION)).collect();
+    // Each of them has several processes at work, which must get something done between two kills.
+    let crew = processors.div_ceil(WORKERS as usize);
+    share(tally, crew, "random kills, region", &regions, |region| {
+        let kills = (kills - region * KILLS_OF_REGION).min(KILLS_OF_REGION);
+        let done = one_arena(tally, &template, Rng::stream(seed, region), kills)?;
+        operations[0].fetch_add(done, Ordering::SeqCst);
+        Ok(())
+    });
+    let operations = operations[0].load(Ordering::SeqCst);
+    println!("{kills} random kills under {operations} operations");
+    Ok(())
 }
 
 /// Kills on one region; operations done there.
-fn one_arena(tally: &mut Tally, rng: &mut Rng, kills: u64) -> Result<u64, String> {
-    let arena = Arena::new(1)?;
+fn one_arena(tally: &Tally, template: &Template, mut rng: Rng, kills: u64) -> Result<u64, String> {
+    let arena = Arena::new(template)?;
     // Sometimes nobody else is attached, so that the dead were the last.
     let mut keeper = arena.attach_safely()?;
     let mut left = kills;
     while left > 0 {
-        watchdog();
+        let _watchdog = Watchdog::start();
         let mut workers = Vec::new();
         for actor in 0..WORKERS {
             workers.push(worker(&arena, actor, rng.word())?);
@@ -51,9 +62,8 @@ fn one_arena(tally: &mut Tally, rng: &mut Rng, kills: u64) -> Result<u64, String
             std::thread::sleep(Duration::from_micros(rng.below(3000)));
             let victim = rng.below(u64::from(WORKERS)) as u32;
             kill(&mut workers[victim as usize])?;
-            let restart = || worker(&arena, victim, rng.word());
-            let Some(next) = tally.count(restart) else { return Err("no new process".into()) };
-            workers[victim as usize] = next;
+            workers[victim as usize] = worker(&arena, victim, rng.word())?;
+            tally.pass();
         }
         for worker in &mut workers {
             kill(worker)?;
@@ -70,7 +80,7 @@ fn one_arena(tally: &mut Tally, rng: &mut Rng, kills: u64) -> Result<u64, String
 
 fn kill(worker: &mut Child) -> Result<(), String> {
     worker.signal(libc::SIGKILL);
-    match worker.wait()? {
+    match worker.wait_for(LIMIT)? {
         End::Signal(libc::SIGKILL) => Ok(()),
         other => Err(format!("a worker ended by itself: {other:?}")),
     }
@@ -91,7 +101,7 @@ fn worker(arena: &Arena, actor: u32, seed: u64) -> Result<Child, String> {
 }
 
 /// Finds out whether the operation that the actor's last process was in happened.
-fn settle(arena: &Arena, core: &crate::arena::View, actor: u32) -> Result<(), String> {
+fn settle(arena: &Arena, core: &View, actor: u32) -> Result<(), String> {
     core.recover().map_err(|error| error.to_string())?;
     let done = conquest_testkit::shelf::done(core, actor);
     let acknowledged = arena.acknowledged(actor).load(Ordering::SeqCst);

@@ -1,50 +1,46 @@
-//! What was counted.
+//! What was counted, by all processes together.
 
-/// Passed and failed.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    passed: u64,
-    failed: u64,
-    described: u64,
-}
+use std::sync::atomic::Ordering;
+
+use crate::os::memory::Shared;
+
+/// Words of the shared memory: checks passed, and failed.
+const PASSED: usize = 0;
+const FAILED: usize = 1;
 
 /// Failures that are described.
 const DESCRIBED: u64 = 10;
-/// Failures after which there is no point in going on.
-const ENOUGH: u64 = 50;
+
+/// Passed and failed; children that are forked count into the same.
+#[derive(Debug)]
+pub(crate) struct Tally(Shared);
 
 impl Tally {
-    /// Counts one check; what it returned, none if it failed.
-    pub(crate) fn count<T>(&mut self, check: impl FnOnce() -> Result<T, String>) -> Option<T> {
-        match check() {
-            Ok(value) => {
-                self.passed += 1;
-                Some(value)
-            }
-            Err(error) => {
-                self.failed += 1;
-                if self.described < DESCRIBED {
-                    self.described += 1;
-                    println!("FAILED {error}");
-                }
-                None
-            }
+    pub(crate) fn new() -> Result<Tally, String> {
+        Shared::new().map(Tally)
+    }
+
+    /// Counts a check that passed.
+    pub(crate) fn pass(&self) {
+        self.0[PASSED].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts one that failed.
+    pub(crate) fn fail(&self, error: &str) {
+        if self.0[FAILED].fetch_add(1, Ordering::SeqCst) < DESCRIBED {
+            println!("FAILED {error}");
         }
     }
 
-    /// Says something.
-    pub(crate) fn note(&self, text: String) {
-        println!("{text}");
-    }
-
-    /// Whether so much has failed that the rest tells nothing new.
-    pub(crate) fn is_hopeless(&self) -> bool {
-        self.failed >= ENOUGH
+    /// Checks passed so far.
+    pub(crate) fn passed(&self) -> u64 {
+        self.0[PASSED].load(Ordering::SeqCst)
     }
 
     /// The last line, and whether all passed.
     pub(crate) fn close(&self) -> bool {
-        println!("{} passed, {} failed", self.passed, self.failed);
-        self.failed == 0
+        let failed = self.0[FAILED].load(Ordering::SeqCst);
+        println!("{} passed, {failed} failed", self.passed());
+        failed == 0
     }
 }

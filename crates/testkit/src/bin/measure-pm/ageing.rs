@@ -10,10 +10,10 @@ use conquest_pm::persist::Request;
 use conquest_pm::{Error, Region};
 
 use crate::Plan;
-use crate::arena::{Arena, PAGES, system, text};
+use crate::arena::{Arena, PAGES, text};
 use crate::chart::{Chart, Line};
 use crate::files::{Population, Sizes, Work};
-use crate::process;
+use crate::os::{processors, system};
 use crate::report::{Report, Value, named};
 
 /// Parts of the run that are looked at, each one a hundredth of it.
@@ -285,7 +285,7 @@ fn draw(groups: u64, times: u64, runs: &[(Sizes, Vec<Sample>)]) -> String {
 pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<(), String> {
     let (groups, times) = if plan.quick { (512, 3) } else { (512, 20) };
     if let Some(cpu) = plan.processors.last_chunk::<1>() {
-        process::pin(cpu)?;
+        processors::pin(cpu)?;
     }
     report.say(&format!(
         "a region of {} MiB, 90 % full, {times} times rewritten; files die at random",

@@ -1,6 +1,6 @@
 //! Regions to measure, on memory files, and the kinds they hold.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ use conquest_pm::persist::Request;
 use conquest_pm::{Access, Core, Object, Options, Region};
 
 use crate::counting::Counting;
+use crate::os::memory::memory_file;
+use crate::os::system;
 
 /// A region whose accesses are counted.
 pub(crate) type Counted = Core<Counting<Mapped>, OsHost>;
@@ -84,14 +86,7 @@ impl Arena {
     pub(crate) fn new(max_groups: u64, groups: u64) -> Result<Arena, String> {
         let shape = Shape { max_groups, lanes: 64, slots: 64, locks: LOCKS };
         let geometry = Geometry::new(shape).ok_or("impossible shape")?;
-        // SAFETY: a constant name; the descriptor is new and ours.
-        let file = unsafe {
-            let file = libc::memfd_create(c"measured".as_ptr(), libc::MFD_CLOEXEC);
-            if file < 0 {
-                return Err(system("make a memory file"));
-            }
-            OwnedFd::from_raw_fd(file)
-        };
+        let file = memory_file(c"measured")?;
         let new = NewRegion { shape, kinds: kinds(), uuid: [5; 16], created: 5, groups };
         let arena = Arena { file, geometry };
         Region::create(arena.source()?, 0o600, &new).map_err(text)?;
@@ -139,9 +134,4 @@ impl Arena {
 /// An error of the region as text.
 pub(crate) fn text(error: conquest_pm::Error) -> String {
     error.to_string()
-}
-
-/// The last error of the system as text.
-pub(crate) fn system(action: &str) -> String {
-    format!("can't {action}: {}", std::io::Error::last_os_error())
 }

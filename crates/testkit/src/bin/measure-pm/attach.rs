@@ -9,7 +9,7 @@ use conquest_pm::{Mode, Region};
 
 use crate::Plan;
 use crate::arena::{Arena, PAGES, lock, root, text};
-use crate::process::Child;
+use crate::os::child::{Child, End, signal_self};
 use crate::report::{Report, named};
 use crate::stats::{Summary, summary};
 
@@ -56,12 +56,10 @@ fn crash(arena: &Arena) -> Result<(), String> {
         let mut tx = core.begin().map_err(text)?;
         tx.lock(lock(0, 0), Mode::Exclusive).map_err(text)?;
         tx.set(root(0, 1), 1).map_err(text)?;
-        // SAFETY: to ourselves.
-        unsafe { libc::raise(libc::SIGKILL) };
+        signal_self(libc::SIGKILL);
         Err("survived".into())
     })?;
-    let status = child.wait()?;
-    if libc::WIFSIGNALED(status) { Ok(()) } else { Err("no crash".into()) }
+    if child.wait()? == End::Signal(libc::SIGKILL) { Ok(()) } else { Err("no crash".into()) }
 }
 
 fn measure(arena: &Arena, left: Left, first: First, times: u64) -> Result<Summary, String> {

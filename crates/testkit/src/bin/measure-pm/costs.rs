@@ -11,7 +11,7 @@ use conquest_pm::{Core, Mode, Object, Ptr, Result};
 use crate::Plan;
 use crate::arena::{Arena, Large, Middle, PAGES, Small, lock, root, text};
 use crate::counting::Counts;
-use crate::process;
+use crate::os::processors;
 use crate::report::{Report, Value, named};
 use crate::stats::summary;
 use crate::trace;
@@ -211,7 +211,7 @@ fn shown(values: &[f64]) -> String {
 /// Runs the experiment.
 pub(crate) fn run(plan: &Plan, report: &mut Report) -> std::result::Result<(), String> {
     if let Some(cpu) = plan.processors.last_chunk::<1>() {
-        process::pin(cpu)?;
+        processors::pin(cpu)?;
     }
     report.say(
         "nanoseconds an operation: median, least, and where nine tenths of the batches are; runs \

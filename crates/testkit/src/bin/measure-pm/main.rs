@@ -10,7 +10,9 @@ mod costs;
 mod counting;
 mod facts;
 mod files;
-mod process;
+#[path = "../os/mod.rs"]
+#[allow(dead_code, reason = "other programs use the rest")]
+mod os;
 mod report;
 mod rotation;
 mod scaling;
@@ -20,6 +22,7 @@ mod trace;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use os::processors;
 use report::Report;
 
 const USAGE: &str = "\
@@ -54,7 +57,7 @@ const EXPERIMENTS: [(&str, Experiment); 5] = [
 ];
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Plan> {
-    let processors = process::processors();
+    let processors = processors::processors();
     let mut plan = Plan { quick: false, seed: 1, processors, only: None, json: None, svg: None };
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -91,7 +94,8 @@ fn main() -> ExitCode {
     for (name, experiment) in EXPERIMENTS {
         if plan.only.as_deref().is_none_or(|only| only == name) {
             report.begin(name);
-            let run = process::pin(&plan.processors).and_then(|()| experiment(&plan, &mut report));
+            let run =
+                processors::pin(&plan.processors).and_then(|()| experiment(&plan, &mut report));
             if let Err(error) = run {
                 report.judge("it runs to its end", false, &error);
             }

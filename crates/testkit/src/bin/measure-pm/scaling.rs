@@ -1,7 +1,7 @@
 //! Whether two processes on one region are as fast as on a region each.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use conquest_format::Offset;
@@ -11,7 +11,9 @@ use conquest_testkit::Rng;
 
 use crate::Plan;
 use crate::arena::{Arena, Middle, PAGES, lock, root, text};
-use crate::process::{self, Child, SHARED};
+use crate::os::child::Child;
+use crate::os::memory::Shared;
+use crate::os::processors;
 use crate::report::{Report, Value, named};
 use crate::stats::{mean_interval, summary};
 
@@ -40,8 +42,6 @@ const QUIT: u64 = 1;
 const ON_ONE: u64 = 2;
 const ON_TWO: u64 = 3;
 const ALONE: u64 = 4;
-
-type Words = &'static [AtomicU64; SHARED];
 
 /// A process at work: allocates and frees on its regions, as commanded.
 struct Worker {
@@ -102,7 +102,7 @@ impl Worker {
         }
     }
 
-    fn serve(&mut self, words: Words) -> Result<(), String> {
+    fn serve(&mut self, words: &Shared) -> Result<(), String> {
         let mut seen = 0;
         // Warm: slabs, leases and page tables are there before the first run.
         self.work(0)?;
@@ -130,14 +130,14 @@ impl Worker {
 }
 
 /// Two processes with their regions.
-struct Round {
-    words: Words,
+struct Round<'a> {
+    words: &'a Shared,
     children: Vec<Child>,
 }
 
-impl Round {
-    fn begin(words: Words, processors: [usize; 2]) -> Result<Round, String> {
-        for word in words {
+impl<'a> Round<'a> {
+    fn begin(words: &'a Shared, processors: [usize; 2]) -> Result<Round<'a>, String> {
+        for word in words.iter() {
             word.store(0, Ordering::SeqCst);
         }
         let arenas =
@@ -150,7 +150,7 @@ impl Round {
                 Ok::<_, String>(core)
             };
             children.push(Child::fork(|| {
-                process::pin(&[cpu])?;
+                processors::pin(&[cpu])?;
                 let regions = [attach(&arenas[0])?, attach(&arenas[1 + actor])?];
                 let held = [Vec::new(), Vec::new()];
                 Worker { actor: actor as u32, regions, held, turn: 0 }.serve(words)
@@ -211,7 +211,7 @@ impl Found {
         (mean.exp(), low.exp(), high.exp())
     }
 
-    fn add_round(&mut self, rng: &mut Rng, words: Words, cpus: [usize; 2]) -> Result<(), String> {
+    fn add_round(&mut self, rng: &mut Rng, words: &Shared, cpus: [usize; 2]) -> Result<(), String> {
         let round = Round::begin(words, cpus)?;
         for _ in 0..ROUND {
             let one_first = rng.chance(1, 2);
@@ -239,7 +239,7 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> Result<(), String> {
     let huge = huge_pages()?;
     report.say(&format!("huge pages: {huge}"));
     report.keep("huge pages", huge.as_str());
-    let words = process::shared_words()?;
+    let words = &Shared::new()?;
     let mut rng = Rng::stream(plan.seed, 2);
     let mut found = Found::default();
     let pairs = if plan.quick { 10 } else { 30 };

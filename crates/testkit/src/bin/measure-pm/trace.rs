@@ -1,7 +1,7 @@
 //! Counting system calls: a traced child does the work between two calls that mark it.
 
-use crate::arena::system;
-use crate::process::Child;
+use crate::os::child::{Child, End, signal_self};
+use crate::os::system;
 
 /// System calls that `prepare`'s result makes when called, in a child; none if the system lets
 /// nobody trace.
@@ -14,14 +14,14 @@ pub(crate) fn system_calls<W: FnMut() -> Result<(), String>>(
         if unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } != 0 {
             return Err("not traced".into());
         }
-        // SAFETY: to ourselves: the tracer takes over from here.
-        unsafe { libc::raise(libc::SIGSTOP) };
+        // The tracer takes over from here.
+        signal_self(libc::SIGSTOP);
         mark();
         work()?;
         mark();
         Ok(())
     })?;
-    if !libc::WIFSTOPPED(child.wait()?) {
+    if child.wait()? != End::Stopped {
         return Ok(None);
     }
     let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
@@ -35,13 +35,10 @@ pub(crate) fn system_calls<W: FnMut() -> Result<(), String>>(
         if unsafe { libc::ptrace(libc::PTRACE_SYSCALL, child.pid(), 0, 0) } != 0 {
             return Err(system("trace a process"));
         }
-        let status = child.wait()?;
-        if !libc::WIFSTOPPED(status) {
-            return if marks == 2 && status == 0 {
-                Ok(Some(calls))
-            } else {
-                Err(format!("a traced process ended with status {status:#x}, {marks} marks seen"))
-            };
+        match child.wait()? {
+            End::Stopped => {}
+            End::Exit(0) if marks == 2 => return Ok(Some(calls)),
+            end => return Err(format!("a traced process ended: {end:?}, {marks} marks seen")),
         }
         match entered(&child)? {
             Some(libc::SYS_getppid) => marks += 1,
