@@ -198,7 +198,7 @@ impl Geometry {
     #[must_use]
     pub const fn class(&self, group: u64) -> (Offset, u32) {
         let per_word = volatile::CLASSES_PER_WORD;
-        (self.classes.plus(group / per_word * WORD), (group % per_word * 8) as u32)
+        (self.classes.plus(group / per_word * WORD), (group % per_word * (32 / per_word)) as u32)
     }
 
     /// The volatile record of group `group`.

@@ -168,32 +168,18 @@ pub mod slab {
     pub const BUSY: u64 = 8;
 }
 
-/// Groups whose class stands in one word, a byte each.
-pub const CLASSES_PER_WORD: u64 = 4;
+/// Groups whose class stands in one word, sixteen bits each.
+pub const CLASSES_PER_WORD: u64 = 2;
 /// Class of a group that nobody has looked at since the attach generation began.
-pub const CLASS_UNKNOWN: u8 = 0;
+pub const CLASS_UNKNOWN: u16 = 0;
 /// Class of a group without a free page. With a longest free run of `n` pages the class is
-/// `FULL + n` up to [`CLASS_EXACT`] pages, and from there on one more for every [`CLASS_STEP`].
-pub const CLASS_FULL: u8 = 1;
-/// Up to so many pages each length of the longest free run has a class of its own.
-pub const CLASS_EXACT: u64 = 64;
-/// Lengths that share a class, past [`CLASS_EXACT`].
-pub const CLASS_STEP: u64 = 4;
+/// `FULL + n`.
+pub const CLASS_FULL: u16 = 1;
 
 /// The class of a group whose longest free run is `pages` long.
 #[must_use]
-pub const fn class_of(pages: u64) -> u8 {
-    if pages <= CLASS_EXACT {
-        CLASS_FULL + pages as u8
-    } else {
-        CLASS_FULL + (CLASS_EXACT + (pages - CLASS_EXACT) / CLASS_STEP) as u8
-    }
-}
-
-/// The lowest class all of whose groups hold a run of `pages` pages.
-#[must_use]
-pub const fn class_for(pages: u64) -> u8 {
-    if pages <= CLASS_EXACT { class_of(pages) } else { class_of(pages + CLASS_STEP - 1) }
+pub const fn class_of(pages: u64) -> u16 {
+    CLASS_FULL + pages as u16
 }
 
 /// Word `index` of an array of words at `base`.
@@ -209,16 +195,10 @@ mod tests {
 
     #[test]
     fn classes_follow_the_longest_run() {
+        assert_ne!(CLASS_FULL, CLASS_UNKNOWN);
         assert_eq!(class_of(0), CLASS_FULL);
         for pages in 1..=GROUP_PAGES {
-            assert!(class_of(pages) >= class_of(pages - 1));
-            assert!(class_of(pages) > CLASS_FULL);
-            // All groups of the class hold the run, and those of no lower class all do.
-            let holds =
-                |class| (0..=GROUP_PAGES).filter(|&n| class_of(n) == class).all(|n| n >= pages);
-            assert!(holds(class_for(pages)) && !holds(class_for(pages) - 1), "{pages}");
+            assert!(class_of(pages) > class_of(pages - 1), "{pages}");
         }
-        assert_eq!((class_of(64), class_of(67), class_of(68)), (65, 65, 66));
-        assert_eq!(class_for(GROUP_PAGES), class_of(GROUP_PAGES));
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! - a *lease* gives one lane the right to allocate in a group, so lanes don't meet. A lane keeps
 //!   its leases between operations; a lane in need takes the lease of an idle lane;
-//! - a group's *class* is the length of its longest free run, as exactly as a byte tells;
+//! - a group's *class* is the length of its longest free run;
 //! - a transaction keeps the lease of every group in which it has allocated until its record is
 //!   settled, because until it is applied nobody else can see what it has allocated;
 //! - *busy* bits keep what a record has freed from being allocated before the record is retired.
@@ -15,8 +15,8 @@
 //! - *long* requests take the group whose longest run is the shortest that holds them. A lane
 //!   leaves its leased group for a tighter one; were it to go on where it is, whatever comes next
 //!   would eat up the longest runs. Of a group, the shortest run that holds the request is taken.
-//!   The length has to be known exactly: by powers of two, a request is granted out of runs up to
-//!   twice its length, and after a few rounds no long run is left;
+//!   The length has to be known exactly: if some lengths share a class, a run that is just as long
+//!   as the request is passed over for a longer one, and in time no long run is left;
 //! - *short* requests, of less than [`LONG`] pages, go to the lowest group that has room, like
 //!   slabs, and stay in it while they fit: there they fill holes that are of no use to others, and
 //!   don't stand between long runs.
@@ -119,21 +119,21 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// The class of group `number`, as far as known.
-    fn class(&self, number: u64) -> u8 {
+    fn class(&self, number: u64) -> u16 {
         let (at, shift) = self.geometry.class(number);
-        (self.value(at, Ordering::Relaxed) >> shift) as u8
+        (self.value(at, Ordering::Relaxed) >> shift) as u16
     }
 
-    fn set_class(&self, number: u64, class: u8) {
+    fn set_class(&self, number: u64, class: u16) {
         let (at, shift) = self.geometry.class(number);
         let (Ok(_) | Err(_)) = self.update(at, 0, Ordering::Relaxed, |old| {
-            let new = old & !(0xFF << shift) | u32::from(class) << shift;
+            let new = old & !(0xFFFF << shift) | u32::from(class) << shift;
             (new != old).then_some(new)
         });
     }
 
     /// Looks at group `number` and notes its class.
-    pub(crate) fn classify(&self, number: u64) -> u8 {
+    pub(crate) fn classify(&self, number: u64) -> u16 {
         let class = volatile::class_of(self.occupied(number).longest());
         self.set_class(number, class);
         class
@@ -147,9 +147,9 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// The group to lease for a run of `pages` pages, of a class below `limit`: one whose class
-    /// says for sure that it holds the run.
-    fn find_group(&self, side: Side, pages: u64, limit: u8) -> Option<u64> {
-        let wanted = volatile::class_for(pages);
+    /// says that it holds the run.
+    fn find_group(&self, side: Side, pages: u64, limit: u16) -> Option<u64> {
+        let wanted = volatile::class_of(pages);
         if wanted >= limit {
             return None;
         }
@@ -162,7 +162,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             }
         };
         let first = if first < groups { first } else { 0 };
-        let mut best: Option<(u8, u64)> = None;
+        let mut best: Option<(u16, u64)> = None;
         let mut looks = 0;
         for (looked, number) in (first..groups).chain(0..first).enumerate() {
             if best.is_some() && looked as u64 >= WINDOW {
@@ -360,7 +360,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
 
     /// Allocates `pages` pages in the lane's leased group, or in a better one.
     pub(crate) fn take_pages(&mut self, side: Side, pages: u64) -> Result<u64> {
-        let mut limit = u8::MAX;
+        let mut limit = u16::MAX;
         if let Some(number) = self.core.leased(self.lane, side) {
             limit = self.limit(side, number, pages);
         }
@@ -374,7 +374,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 return Ok(first);
             }
             // The lease of the group that was leased is gone.
-            limit = u8::MAX;
+            limit = u16::MAX;
         }
         if let Some(number) = self.core.leased(self.lane, side)
             && let Some(first) = self.take_in(side, number, pages)?
@@ -393,10 +393,10 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
 
     /// The class below which another group is better for `pages` pages than group `number`, which
     /// the lane has leased; 0 if none is.
-    fn limit(&self, side: Side, number: u64, pages: u64) -> u8 {
+    fn limit(&self, side: Side, number: u64, pages: u64) -> u16 {
         let longest = self.unavailable(number).longest();
         if longest < pages {
-            u8::MAX
+            u16::MAX
         } else if side == Side::Low || longest <= pages + pages / 4 {
             0
         } else {
