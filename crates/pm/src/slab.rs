@@ -114,12 +114,18 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.update(self.slab_lease_word(page), 0, Ordering::AcqRel, take).is_ok()
     }
 
+    /// Takes lane `lane`'s lease off `page`; whether it was there. In one step: if the page is no
+    /// slab any more, another lane may be making one of it, with a lease of its own.
+    fn drop_slab_lease(&self, lane: u32, page: u64) -> bool {
+        let drop = |old: u32| (old & LEASE_LANE == lane + 1).then_some(0);
+        self.update(self.slab_lease_word(page), 0, Ordering::Release, drop).is_ok()
+    }
+
     /// Ends lane `lane`'s lease of the slab at `page`, if it has it.
     pub(crate) fn end_slab_lease(&self, lane: u32, page: u64) {
-        if page >= self.groups() * GROUP_PAGES || self.slab_lease(page) != lane + 1 {
+        if page >= self.groups() * GROUP_PAGES || !self.drop_slab_lease(lane, page) {
             return;
         }
-        self.set_value(self.slab_lease_word(page), 0, Ordering::Release);
         // Freed while leased: whoever looked for room then passed the slab over.
         self.memory.full_fence();
         if let Ok(Descriptor::Slab(kind)) = self.descriptor(page)
@@ -144,8 +150,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             return;
         };
         let page = u64::from(page);
-        if page < self.groups() * GROUP_PAGES && self.slab_lease(page) == lane + 1 {
-            self.set_value(self.slab_lease_word(page), 0, Ordering::Release);
+        if page < self.groups() * GROUP_PAGES && self.drop_slab_lease(lane, page) {
             self.note_object_freed(page);
         }
         self.set_value(at, 0, Ordering::Relaxed);
@@ -367,9 +372,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     fn holds(&self, page: u64, kind: Kind) -> bool {
         let good = self.core.has_leased(self.lane, kind, page) && self.has_room(page, kind);
         if !good {
-            // Only if it is ours still.
-            let lease = self.core.slab_lease_word(page);
-            self.core.replace(lease, self.lane + 1, 0, Ordering::AcqRel);
+            self.core.drop_slab_lease(self.lane, page);
         }
         good
     }
@@ -440,7 +443,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 self.free_pages(head, u64::from(spec.slab_pages))?;
                 self.commit_record()?;
             }
-            self.core.set_value(lease, 0, Ordering::Release);
+            self.core.drop_slab_lease(self.lane, head);
         }
         self.core.set_value(at, 0, Ordering::Relaxed);
         Ok(())

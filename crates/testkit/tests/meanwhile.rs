@@ -1,0 +1,154 @@
+//! Between any two stores of one process's operation another process allocates, and commits only
+//! after the operation: neither may get what the other has.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panics")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use conquest_format::geometry::STATE_ROOTS;
+use conquest_format::kind::Kind;
+use conquest_format::{Geometry, Offset};
+use conquest_pm::attach::{NewRegion, make};
+use conquest_pm::check::Reachable;
+use conquest_pm::{Error, Ptr, Result};
+use conquest_testkit::scenario::{SimCore, attach, shape};
+use conquest_testkit::shelf::{Node, kinds};
+use conquest_testkit::{DyingMemory, Fate, Image, RecordingMemory, World, become_actor};
+
+/// Objects that fill a slab and begin another one.
+const NODES: usize = 40;
+/// Pages of the first group that are not for slabs: three slabs of three pages fit.
+const FILLER: u64 = 503;
+
+struct Fixture {
+    memory: RecordingMemory,
+    world: World,
+    filler: Offset,
+}
+
+fn root(index: u64) -> Offset {
+    STATE_ROOTS.plus(index * 8)
+}
+
+/// A region whose first group has room for few slabs.
+fn fixture() -> Fixture {
+    let geometry = Geometry::new(shape()).unwrap();
+    let image = Arc::new(Image::new(geometry.len()));
+    let memory = RecordingMemory::new(image, geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    let new = NewRegion { shape: shape(), kinds: kinds(), uuid: [0; 16], created: 0, groups: 1 };
+    make(&memory.actor(0), &world.process(9), std::path::Path::new("simulated"), &new).unwrap();
+    let mut fixture = Fixture { memory, world, filler: Offset::NONE };
+    let core = fixture.process(9);
+    fixture.filler = core
+        .run(|tx| {
+            let run = tx.alloc_run(Kind::new(2).unwrap(), FILLER, None)?;
+            let at = tx.finish_run(run);
+            tx.set(root(0), at.bytes()).map(|()| at)
+        })
+        .unwrap();
+    core.detach().unwrap();
+    fixture
+}
+
+impl Fixture {
+    fn process(&self, pid: u32) -> SimCore {
+        attach(DyingMemory::counting(self.memory.actor(pid)), &self.world, pid).unwrap()
+    }
+
+    fn check(&self, core: &SimCore, nodes: &[Ptr<Node>]) {
+        let mut reachable = Reachable::default();
+        reachable.run(self.filler, FILLER);
+        for &node in nodes {
+            core.resolve(node).unwrap();
+            reachable.object(node.offset());
+        }
+        assert_eq!(core.check(&reachable).unwrap(), []);
+    }
+}
+
+/// Allocates `count` nodes, or what there is space for, and commits after `staged`.
+fn make_nodes(core: &SimCore, count: usize, staged: impl FnOnce()) -> Result<Vec<Ptr<Node>>> {
+    let mut tx = core.begin()?;
+    let mut nodes = Vec::new();
+    for _ in 0..count {
+        match tx.alloc::<Node>() {
+            Ok(fresh) => nodes.push(tx.seal(fresh)),
+            // What others are at work on might be had later.
+            Err(Error::NoSpace { .. } | Error::Again) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    staged();
+    tx.commit()?;
+    Ok(nodes)
+}
+
+fn free_nodes(core: &SimCore, nodes: &[Ptr<Node>]) -> Result<()> {
+    core.run(|tx| nodes.iter().try_for_each(|&node| tx.free(node)))
+}
+
+/// Another process, a thread of its own with a lane of its own: it fills slabs, allocates more at a
+/// word from us, commits that but for the last, and the last at the next word.
+fn other(core: SimCore, words: &Receiver<()>, done: &Sender<Vec<Ptr<Node>>>) {
+    become_actor(1);
+    let mut held = make_nodes(&core, NODES, || ()).unwrap();
+    held.extend(make_nodes(&core, NODES, || ()).unwrap());
+    done.send(held).unwrap();
+    if words.recv().is_err() {
+        return;
+    }
+    let mut nodes = make_nodes(&core, NODES, || ()).unwrap();
+    let more = make_nodes(&core, NODES / 8, || {
+        done.send(Vec::new()).unwrap();
+        words.recv().unwrap();
+    });
+    nodes.extend(more.unwrap());
+    done.send(nodes).unwrap();
+}
+
+/// Whether the operation has that many stores.
+fn meanwhile(store: u64) -> bool {
+    let fixture = fixture();
+    let (first, second) = (fixture.process(1), fixture.process(2));
+    let (word, words) = channel();
+    let (done, nodes) = channel();
+    let them = thread::spawn(move || other(second, &words, &done));
+    let mut held = nodes.recv().unwrap();
+    // Nothing is to be had but what is given back.
+    fixture.world.limit_space(fixture.world.space().0);
+    let (told, nodes) = (word.clone(), Arc::new(std::sync::Mutex::new(nodes)));
+    let replies = Arc::clone(&nodes);
+    let call = Box::new(move || {
+        told.send(()).unwrap();
+        replies.lock().unwrap().recv().unwrap();
+    });
+    let memory = DyingMemory::new(fixture.memory.actor(1), store, Fate::Call(call));
+    let victim = attach(memory, &fixture.world, 3).unwrap();
+    // Empties a slab, which goes back to the page manager.
+    let rest = held.split_off(NODES);
+    free_nodes(&victim, &held).unwrap();
+    victim.detach().unwrap();
+    let met = victim.memory().stores() >= store;
+    let mut nodes_now = rest;
+    if met {
+        nodes_now.extend(make_nodes(&first, NODES / 4, || ()).unwrap());
+        word.send(()).unwrap();
+        nodes_now.extend(nodes.lock().unwrap().recv().unwrap());
+    }
+    drop(word);
+    let _ended = if met { them.join() } else { Ok(()) };
+    let distinct: BTreeSet<Offset> = nodes_now.iter().map(|node| node.offset()).collect();
+    assert_eq!(distinct.len(), nodes_now.len(), "allocated twice, at store {store}");
+    fixture.check(&first, &nodes_now);
+    met
+}
+
+#[test]
+fn a_slab_that_is_given_back_is_not_given_to_two() {
+    let stores = (1..).take_while(|&store| meanwhile(store)).count();
+    assert!(stores > 50, "{stores}");
+}
