@@ -139,11 +139,12 @@ impl<M: Memory, H: Host> Core<M, H> {
         let group = page / conquest_format::GROUP_PAGES;
         let bit = page % conquest_format::GROUP_PAGES;
         let word = self.geometry.bitmap(group).plus(bit / 64 * WORD);
+        // Who sees the bit sees what was stored before it was set: the descriptor, a slab's lease.
         let bits = self.memory.load(word, Ordering::Acquire);
         if group >= self.groups() || bits >> (bit % 64) & 1 == 0 {
             return Err(refuse("page", at, "an allocated page", bits));
         }
-        let word = self.memory.load(self.geometry.descriptor(page), Ordering::Acquire);
+        let word = self.memory.load(self.geometry.descriptor(page), Ordering::Relaxed);
         Descriptor::unpack(word, page).ok_or(refuse(
             "page descriptor",
             self.geometry.descriptor(page),
@@ -187,7 +188,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// [`Error::Corrupt`] if no object of `kind` is allocated at `at`.
     pub fn resolve_kind(&self, at: Offset, kind: Kind) -> Result<Place> {
         let place = self.slab_place(at, kind)?;
-        let map = self.memory.load(self.geometry.slab_map(place.head), Ordering::Acquire);
+        let map = self.memory.load(self.geometry.slab_map(place.head), Ordering::Relaxed);
         if map >> place.index & 1 == 0 {
             return Err(refuse("object", at, "an allocated object", map));
         }
