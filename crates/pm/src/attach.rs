@@ -214,11 +214,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         let record = self.geometry.slot(number);
         let state = record.plus(slot::STATE);
         self.slot.store(number, Ordering::Relaxed);
-        if self.value(state, Ordering::Relaxed) != 0
-            && let Err(error) = self.recover_claimed_slot(number)
-        {
-            self.slot.store(NO_SLOT, Ordering::Relaxed);
-            return Err(error);
+        if self.value(state, Ordering::Relaxed) != 0 {
+            self.recover_claimed_slot(number)?;
         }
         let identity = self.host.identity();
         self.set_value(record.plus(slot::PID), identity.process, Ordering::Relaxed);
@@ -226,7 +223,9 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.memory.store(namespace, identity.namespace, Ordering::Relaxed);
         self.set_value(state, 1, Ordering::Relaxed);
         self.keep_claim(claim);
-        Ok(())
+        // From now on a forked child is a process like any other; one that found no slot remains
+        // a child, and its next operation tries again.
+        self.host.adopt()
     }
 
     /// Keeps this process's claim until it detaches. In a child that was forked while a thread of
@@ -269,8 +268,6 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         // The parent's claim is not in this process; dropping the copy of it does nothing.
         drop(self.take_claim());
-        self.slot.store(NO_SLOT, Ordering::Relaxed);
-        self.host.adopt()?;
         self.join()
     }
 

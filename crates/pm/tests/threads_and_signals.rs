@@ -56,8 +56,12 @@ fn kinds() -> KindTable {
 }
 
 fn region(lanes: u32) -> Temporary {
+    region_of(lanes, 8)
+}
+
+fn region_of(lanes: u32, slots: u32) -> Temporary {
     let file = Temporary::shm();
-    let shape = Shape { max_groups: 2, lanes, slots: 8, locks: 64 };
+    let shape = Shape { max_groups: 2, lanes, slots, locks: 64 };
     let new = NewRegion { shape, kinds: kinds(), uuid: [5; 16], created: 5, groups: 1 };
     Region::create(Source::from(file.0.as_path()), 0o600, &new).unwrap();
     file
@@ -534,6 +538,62 @@ fn a_forked_child_has_a_slot_of_its_own_and_no_part_in_open_operations() {
         assert_eq!(root_of(&core, 3), 7);
         core.recover().unwrap();
         assert_clean(&core);
+    });
+}
+
+#[test]
+fn a_child_without_a_slot_is_refused_until_there_is_one() {
+    alone("a_child_without_a_slot_is_refused_until_there_is_one", || {
+        let file = region_of(4, 1);
+        let core = open(&file.0);
+        step(&core, 0).unwrap();
+        let mut child = fork(|parent| {
+            for _ in 0..3 {
+                let refused = step(&core, 0);
+                assert!(matches!(refused, Err(Error::Slots { slots: 1, .. })), "{refused:?}");
+            }
+            parent.say("x");
+            until("the parent has left", || step(&core, 0).is_ok());
+            core.detach().unwrap();
+            parent.say("y");
+        });
+        child.hear(1);
+        core.detach().unwrap();
+        child.hear(1);
+        child.wait();
+        let core = open(&file.0);
+        assert!(root_of(&core, 0) == 2);
+        assert_clean(&core);
+    });
+}
+
+#[test]
+fn nobody_detaches_in_the_middle_of_an_operation() {
+    alone("nobody_detaches_in_the_middle_of_an_operation", || {
+        let file = region(2);
+        let core = open(&file.0);
+        let mut tx = core.begin().unwrap();
+        tx.lock(0, Mode::Exclusive).unwrap();
+        let refused = core.detach();
+        assert!(matches!(refused, Err(Error::InUse { lanes: 1, .. })), "{refused:?}");
+        tx.set(root(0), 5).unwrap();
+        tx.commit().unwrap();
+        // Still attached, in its slot: others see whose the lock is.
+        let mut tx = core.begin().unwrap();
+        tx.lock(0, Mode::Exclusive).unwrap();
+        let (named, names) = mpsc::channel();
+        let on_slow = Box::new(move |holder: Holder| named.send(holder.process).unwrap());
+        let other = open_with(&file.0, Some(on_slow));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| step(&other, 0));
+            assert_eq!(names.recv_timeout(LIMIT), Ok(std::process::id()));
+            tx.commit().unwrap();
+            waiter.join().unwrap().unwrap();
+        });
+        core.detach().unwrap();
+        assert!(matches!(core.begin().map(drop), Err(Error::Failed { .. })));
+        assert_eq!(root_of(&other, 0), 6);
+        assert_clean(&other);
     });
 }
 
