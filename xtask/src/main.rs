@@ -31,7 +31,8 @@ usage: cargo xtask COMMAND
       The measurements of CRATE (testkit's measure-CRATE), for example: measure pm --quick
   fuzz TARGET [--seconds N] [--seed S] [ARGUMENT...]
       The fuzz target TARGET (testkit's fuzz-TARGET).
-  mutants CRATE [--jobs N] [--only SUBSTR] [--list] [--seconds-per-mutant S] [--all]
+  mutants CRATE [--jobs N] [--only SUBSTR]... [--list] [--seconds-per-mutant S] [--all]
+                [--accepted]
       Breaks CRATE in many small ways and reports which breakages no test notices.
   help
       This text.

@@ -210,8 +210,8 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// Changes the volatile value at `at` to what `change` makes of it, atomically; `default` is
-    /// the value of a word that nobody has set. `Err` with the value found if `change` refuses: that
-    /// orders nothing.
+    /// the value of a word that nobody has set. `Err` with the value found if `change` refuses:
+    /// that orders nothing.
     pub(crate) fn update(
         &self,
         at: Offset,

@@ -205,6 +205,10 @@ impl Copy {
         let output = self.built(&mut command)?;
         let mut programs: Vec<Program> = output.lines().filter_map(test_binary).collect();
         programs.retain(|program| is_loom || !program.name.contains(" loom"));
+        if !is_loom {
+            // Many tests mostly wait.
+            programs.iter_mut().for_each(|it| it.arguments.push("--test-threads=8".into()));
+        }
         Ok(programs)
     }
 

@@ -34,12 +34,15 @@ struct Options {
     /// The crate: `pm` for `crates/pm`.
     package: String,
     jobs: usize,
-    only: Option<String>,
+    /// Parts of descriptions, one of which a mutant has; all mutants if empty.
+    only: Vec<String>,
     is_list: bool,
     /// Longest time for one test program with one mutant.
     limit: Duration,
     /// Whether files that are normally left out are included.
     is_all: bool,
+    /// Whether accepted survivors are tried too.
+    tries_accepted: bool,
 }
 
 fn parse(arguments: &[String]) -> Result<Options, Failure> {
@@ -47,10 +50,11 @@ fn parse(arguments: &[String]) -> Result<Options, Failure> {
     let mut options = Options {
         package: String::new(),
         jobs: 2,
-        only: None,
+        only: Vec::new(),
         is_list: false,
         limit: Duration::from_secs(60),
         is_all: false,
+        tries_accepted: false,
     };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
@@ -64,9 +68,10 @@ fn parse(arguments: &[String]) -> Result<Options, Failure> {
         };
         match argument.as_str() {
             "--jobs" => options.jobs = number(value()?)? as usize,
-            "--only" => options.only = Some(value()?),
+            "--only" => options.only.push(value()?),
             "--list" => options.is_list = true,
             "--all" => options.is_all = true,
+            "--accepted" => options.tries_accepted = true,
             "--seconds-per-mutant" => {
                 options.limit = Duration::from_secs(number(value()?)?.into());
             }
@@ -89,9 +94,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     let root = tree::root();
     let directory = root.join("target/mutants");
     let mut copy = Copy::new(&root, &directory, &options.package, options.is_all)?;
-    let is_chosen = |mutant: &&Mutant| match &options.only {
-        Some(part) => mutant.describe().contains(part),
-        None => true,
+    let is_chosen = |mutant: &&Mutant| {
+        let text = mutant.describe();
+        options.only.is_empty() || options.only.iter().any(|part| text.contains(part))
     };
     if options.is_list {
         let chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).collect();
@@ -102,7 +107,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
         return Ok(Tally::default());
     }
     let listed = survivors::read(&root, &options.package)?;
-    let mut programs = copy.build()?;
+    let programs = copy.build()?;
     let is_built = |mutant: &&Mutant| !copy.disabled.contains(&mutant.number);
     let chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).filter(is_built).collect();
     println!(
@@ -111,12 +116,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
         chosen.len(),
         copy.disabled.len()
     );
-    let limits = trial::baseline(&mut programs, &directory, options.limit)?;
-    let verdicts = trial::all(&chosen, &programs, &limits, &directory, options.jobs)?;
+    let records = trial::baseline(&programs, &directory, options.limit)?;
+    let known = |mutant: &Mutant| {
+        !options.tries_accepted && listed.iter().any(|entry| entry.is_for(mutant))
+    };
+    let verdicts = trial::all(&chosen, known, &programs, &records, &directory, options.jobs)?;
     let outcome = Outcome {
         results: chosen.into_iter().zip(verdicts).collect(),
         names: programs.iter().map(|program| program.name.clone()).collect(),
-        is_whole: options.only.is_none(),
+        is_whole: options.only.is_empty(),
         listed,
     };
     let (report, tally) = outcome.report();
@@ -187,7 +195,7 @@ impl Outcome<'_> {
         for (operator, (caught, all)) in operators {
             _ = writeln!(text, "  {operator:8} {caught:>5} of {all:>5}");
         }
-        _ = writeln!(text, "caught, by program (in the order tried; {hangs} by hanging):");
+        _ = writeln!(text, "caught, by program ({hangs} by hanging):");
         for (name, catches) in self.names.iter().zip(catches) {
             _ = writeln!(text, "  {catches:>5} {name}");
         }

@@ -49,17 +49,26 @@ fn attempt(
     child::run_logged(&mut command, limit, &directory.join(format!("trial-{job}.log")))
 }
 
-/// Runs every program with no mutant, at most `most` each, and puts them in the order of the time
-/// that they take, so that most mutants are caught by quick ones; the time limits for the trials.
+/// What is known of a program.
+pub(super) struct Record {
+    /// Its time with no mutant.
+    time: Duration,
+    /// How long a trial may take.
+    limit: Duration,
+    /// Mutants it has caught.
+    catches: AtomicUsize,
+}
+
+/// Runs every program with no mutant, at most `most` each.
 pub(super) fn baseline(
-    programs: &mut Vec<Program>,
+    programs: &[Program],
     directory: &Path,
     most: Duration,
-) -> Result<Vec<Duration>, Failure> {
-    let mut timed = Vec::new();
-    for program in std::mem::take(programs) {
+) -> Result<Vec<Record>, Failure> {
+    let mut records = Vec::new();
+    for program in programs {
         let start = Instant::now();
-        let ended = attempt(&program, 0, most, directory, 0)?;
+        let ended = attempt(program, 0, most, directory, 0)?;
         let time = start.elapsed();
         if !ended.is_well() {
             let log = std::fs::read_to_string(directory.join("trial-0.log")).unwrap_or_default();
@@ -76,20 +85,18 @@ pub(super) fn baseline(
             )));
         }
         println!("no mutant: {:.1} s {}", time.as_secs_f64(), program.name);
-        timed.push((time, program));
+        let limit = (time * SLOWER + GRACE).min(most);
+        records.push(Record { time, limit, catches: AtomicUsize::new(0) });
     }
-    timed.sort_by_key(|(time, _)| *time);
-    let limit = |time: Duration| (time * SLOWER + GRACE).min(most);
-    let (limits, ordered) = timed.into_iter().map(|(time, p)| (limit(time), p)).unzip();
-    *programs = ordered;
-    Ok(limits)
+    Ok(records)
 }
 
-/// Tries each of `mutants`, `jobs` at a time.
+/// Tries each of `mutants`, `jobs` at a time, but those that are `known` to survive.
 pub(super) fn all(
     mutants: &[&Mutant],
+    known: impl Fn(&Mutant) -> bool + Sync,
     programs: &[Program],
-    limits: &[Duration],
+    records: &[Record],
     directory: &Path,
     jobs: usize,
 ) -> Result<Vec<Verdict>, Failure> {
@@ -102,7 +109,12 @@ pub(super) fn all(
             let Some(mutant) = mutants.get(at) else {
                 return;
             };
-            let verdict = one(mutant, programs, limits, directory, job);
+            if known(mutant) {
+                let mut results = results.lock().unwrap_or_else(|poison| poison.into_inner());
+                results.push((at, Ok(Verdict::Survived)));
+                continue;
+            }
+            let verdict = one(mutant, programs, records, directory, job);
             if matches!(verdict, Ok(Verdict::Survived)) {
                 println!("survived: {}", mutant.describe());
             }
@@ -119,6 +131,7 @@ pub(super) fn all(
         }
     };
     thread::scope(|scope| {
+        let work = &work;
         for job in 0..jobs {
             scope.spawn(move || work(job));
         }
@@ -131,13 +144,19 @@ pub(super) fn all(
 fn one(
     mutant: &Mutant,
     programs: &[Program],
-    limits: &[Duration],
+    records: &[Record],
     directory: &Path,
     job: usize,
 ) -> Result<Verdict, Failure> {
-    for (by, (program, limit)) in programs.iter().zip(limits).enumerate() {
-        let ended = attempt(program, mutant.number, *limit, directory, job)?;
+    // First what is quick and has caught many.
+    let mut order: Vec<_> = programs.iter().zip(records).enumerate().collect();
+    order.sort_by_key(|(_, (_, record))| {
+        record.time / (1 + record.catches.load(Ordering::Relaxed) as u32)
+    });
+    for (by, (program, record)) in order {
+        let ended = attempt(program, mutant.number, record.limit, directory, job)?;
         if !ended.is_well() {
+            record.catches.fetch_add(1, Ordering::Relaxed);
             let is_hang = ended == Ended::TimedOut;
             return Ok(Verdict::Caught { by, is_hang });
         }
