@@ -97,7 +97,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let lane = self.geometry.lane(number);
         let sum = self.record_checksum(number, commit).unwrap_or(0);
         self.memory.put(lane.plus(journal::CHECKSUM), sum, Ordering::Relaxed);
-        self.memory.put(lane.plus(journal::COMMIT), commit.pack(), Ordering::Release);
+        self.memory.put(lane.plus(journal::COMMIT), commit.pack(), Ordering::Relaxed);
         self.memory.write_back(lane, 2 * WORD);
         self.memory.write_back(entry_at(lane, 0), (commit.entries + commit.ranges) * ENTRY);
         self.memory.fence();
@@ -119,6 +119,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                 });
             };
             match entry.action {
+                // Readers without locks who see the word also see that the version was stepped.
                 Action::Set => self.memory.put(entry.target, entry.operand, Ordering::Release),
                 Action::Allocate => self.memory.put_or(entry.target, entry.operand),
                 Action::Free => {
@@ -136,7 +137,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Makes sure that the record is never applied again.
     pub(crate) fn retire(&self, number: u32, commit: Commit) {
         let at = self.geometry.lane(number).plus(journal::COMMIT);
-        self.memory.put(at, commit.retired().pack(), Ordering::Release);
+        self.memory.put(at, commit.retired().pack(), Ordering::Relaxed);
         self.memory.write_back(at, WORD);
         self.memory.fence();
     }

@@ -57,6 +57,8 @@ pub(crate) struct Rules {
     pub(crate) spins: u32,
     pub(crate) persistent_loads: bool,
     pub(crate) wake_on_change: bool,
+    /// Virtual time that each step takes.
+    pub(crate) step_time: Duration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,11 +172,26 @@ impl Baton {
         if inner.steps > self.rules.steps {
             self.halt(&mut inner, Halt::Steps);
         }
+        self.pass_time(&mut inner);
         if inner.halt.is_none() {
             self.hand_on(&mut inner, Some(me), spinning);
         }
         drop(inner);
         self.await_turn(me);
+    }
+
+    /// A step takes its time: those that have waited enough can go on.
+    fn pass_time(&self, inner: &mut Inner) {
+        if self.rules.step_time.is_zero() {
+            return;
+        }
+        self.clock.advance(self.rules.step_time);
+        let now = self.clock.now();
+        for status in &mut inner.status {
+            if matches!(*status, Status::Waiting { deadline: Some(at), .. } if at <= now) {
+                *status = Status::Ready(Wake::TimedOut);
+            }
+        }
     }
 
     /// A word was stored.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use conquest_format::geometry::Shape;
 use conquest_format::{Geometry, LINE};
@@ -153,6 +154,8 @@ impl Plan {
             actors: self.scripts.len() as u32,
             search: Search::Random { seed: self.seed, first: 0, runs: 1 },
             steps: 1_000_000,
+            // Or whoever naps while another one attaches sleeps until that one is done with all.
+            step_time: Duration::from_micros(20),
             weak_memory: self.weak_memory,
             ..ScheduleOptions::default()
         };

@@ -4,7 +4,8 @@
 //! fence, wait, wake and volatile load (and at persistent loads, if asked for) the schedule decides
 //! who goes on. So a run is a function of its choices, and can be repeated.
 //!
-//! A wait ends by a wake, or by a time-out if nobody else can run: virtual time passes only then.
+//! A wait ends by a wake, or by a time-out if nobody else can run: virtual time passes only then,
+//! unless each step takes some.
 //! As with a futex, a sleeper is not woken by a change of the word alone, so that forgotten wakes
 //! are found: as a deadlock, or as time-outs in the [`Schedules`]. If nobody can run and nobody's
 //! wait has a time-out (one of centuries, such as [`std::time::Duration::MAX`], is none), the run
@@ -67,6 +68,8 @@ pub struct ScheduleOptions {
     pub persistent_loads: bool,
     /// Whether a change of the word ends a wait, unlike with a real futex.
     pub wake_on_change: bool,
+    /// Virtual time that each step takes. If it is zero, time passes only when nobody can run.
+    pub step_time: Duration,
     /// Whether loads may return older values, where the orderings of C11 allow it; at most eight
     /// actors then.
     pub weak_memory: bool,
@@ -83,6 +86,7 @@ impl Default for ScheduleOptions {
             spins: 64,
             persistent_loads: false,
             wake_on_change: false,
+            step_time: Duration::ZERO,
             weak_memory: false,
             described: 10,
         }
@@ -188,6 +192,7 @@ where
                 spins: options.spins,
                 persistent_loads: options.persistent_loads,
                 wake_on_change: options.wake_on_change,
+                step_time: options.step_time,
             };
             let actors = options.actors as usize;
             let baton = Arc::new(Baton::new(actors, rules, chooser, memory.clock()));

@@ -1,12 +1,15 @@
+//! What one process leaves to another, on a medium that loses power.
+//!
 //! A process dies between the store that commits and the fence that makes it durable, another one
 //! settles what it left, and then the power fails: what the survivor made visible must have been
-//! durable before.
+//! durable before. And a process retires a record and lets others change the same words: the power
+//! fails, and the record must not come back.
 
 use conquest_format::journal::{COMMIT, LANE};
 use conquest_format::{Geometry, WORD};
 use conquest_testkit::scenario::{Plan, shape};
 use conquest_testkit::shelf::Op;
-use conquest_testkit::{Event, Kind, Options, explore};
+use conquest_testkit::{Event, Kind, Mark, Options, explore};
 
 /// Steps of attaching and of the operation that dies, at most.
 const STEPS: u64 = 200;
@@ -53,4 +56,28 @@ fn what_a_survivor_settles_is_durable_before_it_is_visible() {
     }
     println!("{states} states after {deaths} deaths");
     assert!(deaths > 10 && states > 10_000, "{states} states after {deaths} deaths");
+}
+
+#[test]
+fn a_record_is_retired_for_good_before_others_change_its_words() {
+    let mut states = 0;
+    for seed in 0..4 * SEEDS {
+        let push = |id| Op::Push { list: 0, id, pages: 0 };
+        let plan = Plan {
+            // The first actor waits for the second, with its retired record in the lane.
+            scripts: vec![vec![push(2), push(3)], vec![push(4), push(5)]],
+            earlier: vec![push(1)],
+            ..Plan::random(seed, 2, 0, false)
+        };
+        let scenario = plan.record().unwrap();
+        let done = Event { actor: 0, kind: Kind::Mark(Mark::Acknowledged(1)) };
+        let first = scenario.recording.events.iter().position(|event| *event == done).unwrap();
+        let options =
+            Options { first, states: STATES, depth: 0, death: false, ..Options::default() };
+        let found =
+            explore(&scenario.recording, &options, |memory, point| scenario.judge(memory, point));
+        assert_eq!(found.failed, 0, "seed {seed}: {found}");
+        states += found.states;
+    }
+    assert!(states > 1000, "{states}");
 }
