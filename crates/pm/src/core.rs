@@ -71,6 +71,8 @@ pub struct Core<M: Memory, H: Host> {
     pub(crate) turn: AtomicU32,
     /// Most groups that this process has seen.
     pub(crate) groups_seen: AtomicU64,
+    /// Groups that are known to be in the durable number of groups.
+    pub(crate) groups_durable: AtomicU64,
     /// This value, for the threads that use it.
     pub(crate) this: Weak<Self>,
     /// Differs between the values of this type in a process.
@@ -105,6 +107,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             claim: Mutex::new(None),
             turn: AtomicU32::new(0),
             groups_seen: AtomicU64::new(0),
+            groups_durable: AtomicU64::new(0),
             this: this.clone(),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             failed: AtomicBool::new(false),
@@ -150,12 +153,13 @@ impl<M: Memory, H: Host> Core<M, H> {
         if let Ok(mut place) = self.reason.try_lock() {
             *place = reason;
         }
-        self.failed.store(true, Ordering::Release);
+        // Who sees the flag may still find an older reason: nothing else hangs on it.
+        self.failed.store(true, Ordering::Relaxed);
     }
 
     /// Takes a failure back.
     pub(crate) fn mend(&self) {
-        self.failed.store(false, Ordering::Release);
+        self.failed.store(false, Ordering::Relaxed);
     }
 
     /// The error for something impossible that no operation could get around: the region has
@@ -174,7 +178,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Whether the region can still be used.
     pub(crate) fn check_health(&self) -> Result<()> {
-        if self.failed.load(Ordering::Acquire) {
+        if self.failed.load(Ordering::Relaxed) {
             let reason = self.reason.try_lock().map_or("it is failing now", |reason| *reason);
             return Err(Error::Failed { reason });
         }

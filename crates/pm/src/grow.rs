@@ -2,12 +2,14 @@
 //!
 //! Space is allocated by the host before any allocator owns it, so that a shortage is an error here
 //! and never a signal later. The number of groups is one word that only grows, under a lock of its
-//! own: it needs no journal.
+//! own: it needs no journal. What makes it durable is the first record of each process that allocates
+//! in a new group: others see the word before its fence could be done, so that fence would not help
+//! them.
 
 use core::sync::atomic::Ordering;
 
+use conquest_format::LINE;
 use conquest_format::geometry::STATE_GROUPS;
-use conquest_format::{LINE, WORD};
 
 use crate::core::Core;
 use crate::host::Host;
@@ -62,8 +64,6 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.memory.write_back(bitmaps, (to - from) * LINE);
         self.memory.fence();
         self.memory.put(STATE_GROUPS, to, Ordering::Release);
-        self.memory.write_back(STATE_GROUPS, WORD);
-        self.memory.fence();
         Ok(())
     }
 }

@@ -332,6 +332,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             let target = bitmap.plus(word * WORD);
             self.stage(Entry { target, action: Action::Allocate, operand })?;
         }
+        self.cover_group(number);
         self.count_pages(run.len as i64);
         Ok(number * GROUP_PAGES + run.start)
     }

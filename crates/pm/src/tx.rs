@@ -10,7 +10,7 @@
 
 use core::sync::atomic::Ordering;
 
-use conquest_format::geometry::{ROOTS, STATE_ROOTS};
+use conquest_format::geometry::{ROOTS, STATE_GROUPS, STATE_ROOTS};
 use conquest_format::journal::{
     self, Action, Commit, ENTRIES_MAX, Entry, RANGE_BYTES_MAX, RANGES_MAX,
 };
@@ -53,6 +53,8 @@ pub struct Tx<'c, M: Memory, H: Host> {
     pages: i64,
     interruptible: bool,
     emptied: [Option<u64>; EMPTIED_MAX],
+    /// The number of groups that becomes durable with this record, 0 if none does.
+    groups: u64,
     /// Whether leases stand in the lane's lists of those to end.
     keeps: bool,
     /// Whether the lane is left at the end; otherwise it stays the caller's.
@@ -126,6 +128,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             pages: 0,
             interruptible,
             emptied: [None; EMPTIED_MAX],
+            groups: 0,
             keeps: false,
             leaves_lane,
             _window: window,
@@ -289,6 +292,15 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.needs_prepare_fence = true;
     }
 
+    /// Sees to it that the number of groups that is durable no later than the record includes group
+    /// `number`: whoever made it may not have come so far.
+    pub(crate) fn cover_group(&mut self, number: u64) {
+        if number >= self.core.groups_durable.load(Ordering::Relaxed).max(self.groups) {
+            self.groups = self.core.groups();
+            self.prepared_shared(STATE_GROUPS, WORD);
+        }
+    }
+
     /// Names `what` in the list of leases at `list` that are to end when the record is settled.
     pub(crate) fn keep(&mut self, list: u64, name: &'static str, what: u64) -> Result<()> {
         let free = self.core.kept_words(self.lane, list).find(|&at| {
@@ -379,6 +391,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.core.check_health()?;
         let commit = self.commit.next(self.entries, self.ranges_used as u64);
         self.core.arm(self.lane, commit);
+        self.core.groups_durable.fetch_max(self.groups, Ordering::Relaxed);
         self.step_versions();
         if let Err(error) = self.core.apply(self.lane, commit) {
             self.core.fail("a journal record could not be applied");
@@ -398,6 +411,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.ranges_used = 0;
         self.range_bytes = 0;
         self.needs_prepare_fence = false;
+        self.groups = 0;
         self.pages = 0;
     }
 

@@ -163,6 +163,24 @@ fn files_that_lost_their_end() {
 }
 
 #[test]
+fn a_file_cut_off_while_attached_fails_for_everybody_once_one_has_noticed() {
+    use conquest_pm::memory::Memory;
+    let file = region();
+    let (first, second) = (open(&file.0).unwrap(), open(&file.0).unwrap());
+    step(&first).unwrap();
+    let len = std::fs::metadata(&file.0).unwrap().len();
+    File::options().write(true).open(&file.0).unwrap().set_len(len - 4096).unwrap();
+    step(&second).unwrap();
+    let lost = conquest_format::Offset::new(len - 8);
+    assert_eq!(first.memory().load(lost, std::sync::atomic::Ordering::Relaxed), 0);
+    let error = first.begin().map(drop).unwrap_err();
+    assert!(error.to_string().contains("truncated"), "{error}");
+    // The second has not touched what is missing.
+    let error = second.begin().map(drop).unwrap_err();
+    assert!(error.to_string().contains("another process"), "{error}");
+}
+
+#[test]
 fn one_superblock_is_enough_and_makes_the_other_anew() {
     for copy in [0, 1] {
         let file = region();

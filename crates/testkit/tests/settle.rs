@@ -5,10 +5,11 @@
 //! durable before. And a process retires a record and lets others change the same words: the power
 //! fails, and the record must not come back.
 
+use conquest_format::geometry::STATE_GROUPS;
 use conquest_format::journal::{COMMIT, LANE};
 use conquest_format::{Geometry, WORD};
-use conquest_testkit::scenario::{Plan, shape};
-use conquest_testkit::shelf::Op;
+use conquest_testkit::scenario::{Plan, Scenario, shape};
+use conquest_testkit::shelf::{FILLER, Op};
 use conquest_testkit::{Event, Kind, Mark, Options, explore};
 
 /// Steps of attaching and of the operation that dies, at most.
@@ -80,4 +81,67 @@ fn a_record_is_retired_for_good_before_others_change_its_words() {
         states += found.states;
     }
     assert!(states > 1000, "{states}");
+}
+
+/// Pushes that fill the first group, and then grow the region.
+fn growing(seed: u64, actors: u32, dies_at: Option<u64>) -> Scenario {
+    let push = |id| Op::Push { list: 1, id, pages: 3 };
+    let grow = |actor: u64| (3..6).map(|number| push(actor << 32 | number)).collect();
+    let plan = Plan {
+        scripts: (0..u64::from(actors)).map(grow).collect(),
+        earlier: vec![Op::Push { list: 0, id: 1, pages: FILLER }, push(2)],
+        dies_at,
+        ..Plan::random(seed, actors, 0, false)
+    };
+    plan.record().unwrap()
+}
+
+/// The event by which actor 0 published a larger number of groups.
+fn growth(scenario: &Scenario) -> Option<usize> {
+    scenario.recording.events.iter().position(|event| {
+        let is_word = |word| word * WORD == STATE_GROUPS.bytes();
+        event.actor == 0 && matches!(event.kind, Kind::Put { word, .. } if is_word(word))
+    })
+}
+
+/// States of crashes after event `first`.
+fn crash(scenario: &Scenario, first: usize, what: &str) -> usize {
+    let options = Options { first, states: STATES, depth: 0, death: false, ..Options::default() };
+    let found =
+        explore(&scenario.recording, &options, |memory, point| scenario.judge(memory, point));
+    assert_eq!(found.failed, 0, "{what}: {found}");
+    found.states
+}
+
+#[test]
+fn a_region_grows_in_an_order_that_survives_a_power_failure() {
+    for seed in 0..SEEDS {
+        let scenario = growing(seed, 1, None);
+        // Before that, the bitmaps of the new group.
+        let first = growth(&scenario).expect("it grows") - 20;
+        assert!(crash(&scenario, first, &format!("seed {seed}")) > 100);
+    }
+}
+
+#[test]
+fn a_new_group_is_durable_before_what_others_put_there() {
+    let mut deaths = 0;
+    for seed in 0..SEEDS {
+        // The first process dies just after it has made the new group known.
+        let (mut before, mut after) = (1, 2000);
+        while before + 1 < after {
+            let step = u64::midpoint(before, after);
+            if growth(&growing(seed, 2, Some(step))).is_some() {
+                after = step;
+            } else {
+                before = step;
+            }
+        }
+        let scenario = growing(seed, 2, Some(after));
+        if let Some(grown) = growth(&scenario) {
+            deaths += 1;
+            crash(&scenario, grown, &format!("seed {seed}, death at step {after}"));
+        }
+    }
+    assert!(deaths > 0);
 }
