@@ -135,9 +135,10 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.kinds.get(usize::from(kind.number())).copied().unwrap_or(KindSpec::UNUSED)
     }
 
-    /// Groups that have space now.
+    /// Groups that have space now. Who sees a new one too early finds its bitmap as it was, which
+    /// can only hide free pages.
     pub fn groups(&self) -> u64 {
-        let groups = self.memory.load(conquest_format::geometry::STATE_GROUPS, Ordering::Acquire);
+        let groups = self.memory.load(conquest_format::geometry::STATE_GROUPS, Ordering::Relaxed);
         groups.min(self.geometry.shape().max_groups)
     }
 

@@ -63,7 +63,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.memory.put_zeros(bitmaps, (to - from) * LINE);
         self.memory.write_back(bitmaps, (to - from) * LINE);
         self.memory.fence();
-        self.memory.put(STATE_GROUPS, to, Ordering::Release);
+        self.memory.put(STATE_GROUPS, to, Ordering::Relaxed);
         Ok(())
     }
 }

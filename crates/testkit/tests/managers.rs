@@ -14,7 +14,7 @@ use conquest_pm::check::Reachable;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Error, Object, Ptr};
 use conquest_testkit::scenario::{SimCore, attach, shape};
-use conquest_testkit::shelf::{Node, kinds};
+use conquest_testkit::shelf::{Node, Op, examine, kinds, perform};
 use conquest_testkit::{DyingMemory, Image, RecordingMemory, Rng, World};
 
 const PAPER: u8 = 2;
@@ -194,4 +194,17 @@ fn nobody_detaches_in_the_middle_of_an_operation() {
     core.detach().unwrap();
     assert!(matches!(core.begin(), Err(Error::Failed { .. })));
     assert_eq!(core.memory().load(root(), Ordering::Relaxed), 7);
+}
+
+#[test]
+fn an_intent_is_carried_out_to_its_end() {
+    let core = region();
+    for id in 1..=40 {
+        assert!(perform(&core, 1, Op::Push { list: 0, id, pages: id % 3 }).unwrap());
+    }
+    perform(&core, 1, Op::Push { list: 1, id: 99, pages: 0 }).unwrap();
+    perform(&core, 1, Op::Clear { list: 0 }).unwrap();
+    let (contents, findings) = examine(&core).unwrap();
+    assert_eq!(findings, []);
+    assert_eq!((contents.lists[0].len(), contents.lists[1].len(), contents.cleared), (0, 1, 40));
 }

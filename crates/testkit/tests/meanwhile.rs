@@ -4,7 +4,9 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panics")]
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
@@ -13,6 +15,7 @@ use conquest_format::kind::Kind;
 use conquest_format::{Geometry, Offset};
 use conquest_pm::attach::{NewRegion, make};
 use conquest_pm::check::Reachable;
+use conquest_pm::memory::Memory;
 use conquest_pm::{Error, Ptr, Result};
 use conquest_testkit::scenario::{SimCore, attach, shape};
 use conquest_testkit::shelf::{Node, kinds};
@@ -87,8 +90,12 @@ fn make_nodes(core: &SimCore, count: usize, staged: impl FnOnce()) -> Result<Vec
     Ok(nodes)
 }
 
+/// Frees nodes, and says so in a root.
 fn free_nodes(core: &SimCore, nodes: &[Ptr<Node>]) -> Result<()> {
-    core.run(|tx| nodes.iter().try_for_each(|&node| tx.free(node)))
+    core.run(|tx| {
+        nodes.iter().try_for_each(|&node| tx.free(node))?;
+        tx.set(root(1), 1)
+    })
 }
 
 /// Another process, a thread of its own with a lane of its own: it fills slabs, allocates more at a
@@ -151,4 +158,78 @@ fn meanwhile(store: u64) -> bool {
 fn a_slab_that_is_given_back_is_not_given_to_two() {
     let stores = (1..).take_while(|&store| meanwhile(store)).count();
     assert!(stores > 50, "{stores}");
+}
+
+/// Another process, a thread of its own: it allocates and commits at each word from us.
+fn busy_other(core: SimCore, words: &Receiver<()>, done: &Sender<Vec<Ptr<Node>>>) {
+    become_actor(1);
+    while words.recv().is_ok() {
+        done.send(make_nodes(&core, NODES, || ()).unwrap()).unwrap();
+    }
+}
+
+/// Whether the operation, or whoever recovers it, has that many stores. Before that one others
+/// allocate all they can, and then the process dies.
+fn dies_meanwhile(store: u64, in_recovery: Option<u64>) -> bool {
+    let fixture = fixture();
+    let (first, second) = (fixture.process(1), fixture.process(2));
+    let (word, words) = channel();
+    let (done, nodes) = channel();
+    let them = thread::spawn(move || busy_other(second, &words, &done));
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        word.send(()).unwrap();
+        held.extend(nodes.recv().unwrap());
+    }
+    fixture.world.limit_space(fixture.world.space().0);
+    let freed: Vec<_> = held.drain(..NODES).collect();
+    let nodes = Arc::new(std::sync::Mutex::new((nodes, held)));
+    let dying = |pid: u32, store: u64, others: bool| {
+        let (world, told, nodes) = (fixture.world.clone(), word.clone(), Arc::clone(&nodes));
+        let call = Box::new(move || {
+            if others {
+                told.send(()).unwrap();
+                let mut nodes = nodes.lock().unwrap();
+                let new = nodes.0.recv().unwrap();
+                nodes.1.extend(new);
+            }
+            world.kill(pid);
+        });
+        DyingMemory::new(fixture.memory.actor(pid), store, Fate::Unwind(call))
+    };
+    let dies = |pid: u32, store: u64, others: bool, run: &dyn Fn(&SimCore) -> Result<()>| {
+        let memory = dying(pid, store, others);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let core = attach(memory, &fixture.world, pid)?;
+            run(&core)?;
+            core.detach()
+        }));
+        done.map(Result::unwrap).is_err()
+    };
+    let mut died = dies(3, store, in_recovery.is_none(), &|core| free_nodes(core, &freed));
+    if let Some(store) = in_recovery {
+        died = died && dies(4, store, true, &|core| core.recover());
+    }
+    first.recover().unwrap();
+    drop(word);
+    them.join().unwrap();
+    let mut now = nodes.lock().unwrap().1.clone();
+    if first.memory().load(root(1), Ordering::SeqCst) == 0 {
+        now.extend(freed);
+    }
+    let what = format!("allocated twice, death at store {store}, in recovery at {in_recovery:?}");
+    assert_eq!(now.iter().map(|n| n.offset()).collect::<BTreeSet<_>>().len(), now.len(), "{what}");
+    fixture.check(&first, &now);
+    died
+}
+
+#[test]
+fn what_a_death_leaves_does_not_touch_what_others_have_got_meanwhile() {
+    let stores = (1..).take_while(|&store| dies_meanwhile(store, None)).count() as u64;
+    assert!(stores > 50, "{stores}");
+    // Where the record is being applied and after it.
+    for store in (stores / 2..stores).step_by(29) {
+        let recovery = (1..).take_while(|&next| dies_meanwhile(store, Some(next))).count();
+        assert!(recovery > 3, "{recovery}");
+    }
 }

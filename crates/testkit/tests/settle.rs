@@ -5,6 +5,8 @@
 //! durable before. And a process retires a record and lets others change the same words: the power
 //! fails, and the record must not come back.
 
+#![expect(clippy::unwrap_used, reason = "tests fail by panics")]
+
 use conquest_format::geometry::STATE_GROUPS;
 use conquest_format::journal::{COMMIT, LANE};
 use conquest_format::{Geometry, WORD};

@@ -34,7 +34,7 @@ const MEMORY_EFFECTS: [&str; 11] = [
     "store",
 ];
 /// Other functions with an effect. A `*` at the end stands for any ending.
-const VERBS: [&str; 31] = [
+const VERBS: [&str; 32] = [
     "adopt*",
     "apply*",
     "arm*",
@@ -66,6 +66,7 @@ const VERBS: [&str; 31] = [
     "unlock*",
     "unmark*",
     "wake_*",
+    "write_back_*",
 ];
 /// What a condition is about if it is worth forcing, in lower case.
 const SUBJECTS: [&str; 13] = [
@@ -511,7 +512,7 @@ fn is_write_back(statement: &Stmt) -> bool {
         Stmt::Expr(expression, Some(_)) => effect(expression),
         _ => None,
     };
-    call.is_some_and(|name| name == "write_back")
+    call.is_some_and(|name| name.starts_with("write_back"))
 }
 
 /// Whether `statement` is a call whose effect can be left out.
