@@ -11,7 +11,7 @@ pub struct New {
     pub uid: u32,
     /// Owning group.
     pub gid: u32,
-    /// Bits of [`flag`]. With [`flag::PROJINHERIT`] in its directory, a file of any type begins with
+    /// Bits of [`flag`]. If its directory has [`flag::PROJINHERIT`], a file of any type begins with
     /// the directory's project.
     pub flags: u32,
     /// Its access list.

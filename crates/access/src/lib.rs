@@ -9,9 +9,9 @@
 //!   process and the next one decide alike;
 //! - checks are made in the kernel's order, so that where several fail, the error is the kernel's.
 //!   Where the kernel and its manual differ, the kernel is right, and a comment says so;
-//! - a [`File`]'s mode and access list agree: the entries for owner and others and the mask (without
-//!   one, the owning group's entry) are the nine permission bits. What these functions return agrees
-//!   again;
+//! - a [`File`]'s mode and access list agree: the entries for owner and others and the mask
+//!   (without one, the owning group's entry) are the nine permission bits. What these functions
+//!   return agrees again;
 //! - a mode is `st_mode`, the type included; a user or group of `u32::MAX` is none.
 //!
 //! What is not here, because it is not about who asks: whether names exist, whether a directory is

@@ -81,8 +81,8 @@ pub fn truncate_open(who: &Credentials, file: &File) -> Result<Change, Errno> {
     if file.is_fixed() { Err(Errno::EPERM) } else { after_write(who, file) }
 }
 
-/// What writing to `file`, by a descriptor that is open for writing, changes. A file that has become
-/// append-only since may even be overwritten.
+/// What writing to `file`, by a descriptor that is open for writing, changes. A file that has
+/// become append-only since may even be overwritten.
 ///
 /// # Errors
 ///

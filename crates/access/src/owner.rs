@@ -124,8 +124,8 @@ pub fn chown(
     Ok(Change { mode, uid: uid.unwrap_or(file.uid), gid, acl: None, drops_capabilities })
 }
 
-/// The set-group-id bit, if it is to be cleared: always where it makes a program of the group; where
-/// the group may not execute the file, only for strangers to the group.
+/// The set-group-id bit, if it is to be cleared: always where it makes a program of the group;
+/// where the group may not execute the file, only for strangers to the group.
 fn lost_gid_bit(who: &Credentials, file: &File) -> u32 {
     let is_kept = file.mode & libc::S_IXGRP == 0 && who.may_set_gid_bit(file.gid);
     if is_kept { 0 } else { libc::S_ISGID }
@@ -167,8 +167,8 @@ pub fn set_times(who: &Credentials, file: &File, times: Times) -> Result<(), Err
     }
 }
 
-/// Whether the flags of `file` may be set to `flags`, bits of [`flag`], and its project with them if
-/// `changes_project`.
+/// Whether the flags of `file` may be set to `flags`, bits of [`flag`], and its project with them
+/// if `changes_project`.
 ///
 /// # Errors
 ///

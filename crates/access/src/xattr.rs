@@ -62,7 +62,8 @@ impl NameSpace {
 ///
 /// - [`Errno::EPERM`]: to write or remove, if the file is immutable or append-only; a `user.` name
 ///   of anything but a regular file or directory, or of somebody else's sticky directory;
-///   `trusted.` or `security.` without `CAP_SYS_ADMIN`; `security.capability` without `CAP_SETFCAP`.
+///   `trusted.` or `security.` without `CAP_SYS_ADMIN`; `security.capability` without
+///   `CAP_SETFCAP`, unless the value is empty, which the kernel lets anybody set.
 /// - [`Errno::ENODATA`]: to read, where writing would be refused for the type of the file, or for
 ///   lack of `CAP_SYS_ADMIN` for `trusted.`.
 /// - [`Errno::EACCES`]: a `user.` name, as for the file's content.

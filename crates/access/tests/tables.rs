@@ -386,7 +386,9 @@ fn attributes_have_name_spaces() {
     let fixed = flagged(REGULAR | 0o666, flag::APPEND);
     let v2 = [0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let set = XattrAccess::Write(b"x");
-    let cases: [(&Credentials, &File, &str, XattrAccess, Result<(), Errno>); 24] = [
+    type Case<'a> =
+        (&'a Credentials<'a>, &'a File<'a>, &'a str, XattrAccess<'a>, Result<(), Errno>);
+    let cases: [Case; 24] = [
         (&own, &plain, "user.a", set, Ok(())),
         (&other, &plain, "user.a", XattrAccess::Read, Ok(())),
         (&other, &plain, "user.a", set, Err(Errno::EACCES)),

@@ -134,8 +134,8 @@ fn inode(
     }
 }
 
-/// Whether tmpfs does not look at the flags, where ext4 does: what is open may be changed even if it
-/// is immutable, and for `chown` without an owner no flag counts.
+/// Whether tmpfs does not look at the flags, where ext4 does: what is open may be changed even if
+/// it is immutable, and for `chown` without an owner no flag counts.
 fn is_ignored(operation: &Operation, file: &File) -> bool {
     match operation {
         Operation::Chown(uid, gid) => uid.is_none() && gid.is_none(),
