@@ -19,7 +19,7 @@ use kernel_support::sys::{self, Outcome, Privileges};
 use kernel_support::world::{IDS, World, random_capabilities};
 
 /// Cases on each file system.
-const CASES: u64 = 40_000;
+const CASES: u64 = 30_000;
 
 fn settings(kind: Kind) -> Settings {
     let protects = std::fs::read_to_string("/proc/sys/fs/protected_hardlinks").unwrap();
@@ -116,9 +116,9 @@ fn compare(kind: Kind) {
         let compared = CASES - impossible;
         assert!(compared >= 20_000, "only {compared} cases were compared");
         for (name, [failed, succeeded]) in &counts {
-            assert!(*succeeded >= 50, "{name} succeeded {succeeded} times only");
+            assert!(*succeeded >= 30, "{name} succeeded {succeeded} times only");
             let can_fail = kind == Kind::Ext4 || *name != "write";
-            assert!(*failed >= 50 || !can_fail, "{name} failed {failed} times only");
+            assert!(*failed >= 30 || !can_fail, "{name} failed {failed} times only");
         }
         format!("{kind:?}: {compared} cases compared: {counts:?}")
     });
