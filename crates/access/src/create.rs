@@ -25,7 +25,7 @@ pub struct New {
 ///
 /// # Errors
 ///
-/// [`Errno::EACCES`] or [`Errno::EPERM`] as [`permission`] to change the directory's entries;
+/// [`Errno::EACCES`] or [`Errno::EPERM`] as [`permission()`] to change the directory's entries;
 /// [`Errno::EPERM`] for a device without `CAP_MKNOD`.
 pub fn create(
     who: &Credentials,

@@ -35,7 +35,7 @@ pub struct Rename<'a> {
 ///
 /// # Errors
 ///
-/// - [`Errno::EACCES`], [`Errno::EPERM`]: as [`permission`] to change the directory's entries.
+/// - [`Errno::EACCES`], [`Errno::EPERM`]: as [`permission()`] to change the directory's entries.
 /// - [`Errno::EPERM`]: the directory is append-only; the file is immutable or append-only; or the
 ///   directory is sticky, and neither it nor the file is the caller's.
 /// - [`Errno::ENOTDIR`], [`Errno::EISDIR`]: the file is no directory, or is one.
@@ -65,7 +65,7 @@ fn is_sticky(who: &Credentials, directory: &File, file: &File) -> bool {
 /// # Errors
 ///
 /// As [`remove`] for the source, and for a target, which goes too; as
-/// [`create`](crate::create) if there is no target. [`Errno::EACCES`] or [`Errno::EPERM`] if a
+/// [`create`](crate::create()) if there is no target. [`Errno::EACCES`] or [`Errno::EPERM`] if a
 /// directory that moves to another parent may not be written to.
 pub fn rename(who: &Credentials, change: &Rename) -> Result<(), Errno> {
     let kind = |file: &File| match file.is_directory() {
@@ -90,7 +90,7 @@ pub fn rename(who: &Credentials, change: &Rename) -> Result<(), Errno> {
 ///
 /// # Errors
 ///
-/// As [`create`](crate::create); [`Errno::EPERM`] if the file is immutable, append-only or a
+/// As [`create`](crate::create()); [`Errno::EPERM`] if the file is immutable, append-only or a
 /// directory.
 pub fn link(who: &Credentials, directory: &File, file: &File) -> Result<(), Errno> {
     permission(who, directory, Access::CHANGE_ENTRIES)?;

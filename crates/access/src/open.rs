@@ -27,8 +27,8 @@ pub struct Open {
 ///
 /// - [`Errno::ELOOP`]: a symbolic link (`O_NOFOLLOW`).
 /// - [`Errno::EISDIR`]: a directory, to write or truncate.
-/// - [`Errno::EPERM`], [`Errno::EACCES`]: as [`permission`]. Truncating needs permission to write,
-///   though it does not open the file for writing.
+/// - [`Errno::EPERM`], [`Errno::EACCES`]: as [`permission()`]. Truncating needs permission to
+///   write, though it does not open the file for writing.
 /// - [`Errno::EPERM`]: an append-only file, to truncate, or to write but not to append; or
 ///   `O_NOATIME` for somebody else's file.
 pub fn open(who: &Credentials, file: &File, how: Open) -> Result<Change, Errno> {
@@ -58,7 +58,7 @@ pub fn open(who: &Credentials, file: &File, how: Open) -> Result<Change, Errno> 
 /// # Errors
 ///
 /// [`Errno::EISDIR`] for directories, [`Errno::EINVAL`] for what else is no regular file;
-/// [`Errno::EACCES`] or [`Errno::EPERM`] as [`permission`] to write, [`Errno::EPERM`] if it is
+/// [`Errno::EACCES`] or [`Errno::EPERM`] as [`permission()`] to write, [`Errno::EPERM`] if it is
 /// append-only.
 pub fn truncate(who: &Credentials, file: &File) -> Result<Change, Errno> {
     if file.is_directory() {
