@@ -94,15 +94,13 @@ pub fn chown(
     uid: Option<u32>,
     gid: Option<u32>,
 ) -> Result<Change, Errno> {
-    if (uid.is_some() || gid.is_some()) && file.is_fixed() {
-        return Err(Errno::EPERM);
-    }
     let mut mode = file.mode;
     if !file.is_directory() {
         mode &= !(libc::S_ISUID | lost_gid_bit(who, file));
     }
     let changes_mode = mode != file.mode;
-    if file.is_immutable() || changes_mode && file.is_fixed() {
+    let changes_inode = changes_mode || uid.is_some() || gid.is_some();
+    if file.is_immutable() || changes_inode && file.is_append_only() {
         return Err(Errno::EPERM);
     }
     let is_owner = who.fsuid == file.uid;
