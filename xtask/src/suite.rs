@@ -10,7 +10,8 @@ use crate::tally::Tally;
 use crate::{Failure, tidy, tree};
 
 /// Commands that tests use, and the Debian package that has each.
-const NEEDED: [(&str, &str); 2] = [("mount", "mount"), ("unshare", "util-linux")];
+const NEEDED: [(&str, &str); 3] =
+    [("mount", "mount"), ("unshare", "util-linux"), ("mkfs.ext4", "e2fsprogs")];
 
 /// How long one step may take.
 const STEP_LIMIT: Duration = Duration::from_secs(3600);

@@ -17,6 +17,7 @@
 mod check;
 pub mod descriptor;
 pub mod geometry;
+pub mod inode;
 pub mod journal;
 pub mod kind;
 mod offset;

@@ -1,0 +1,60 @@
+//! Error numbers.
+
+use core::fmt;
+
+/// An error number of Linux.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(i32);
+
+/// Names the error numbers that the rules give.
+macro_rules! numbers {
+    ($($name:ident: $what:literal,)*) => {
+        impl Errno {
+            $(#[doc = $what] pub const $name: Errno = Errno(libc::$name);)*
+
+            fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Errno::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+numbers! {
+    EPERM: "Only an owner or a capability would do, or a flag forbids it.",
+    EACCES: "The permission bits or the access list forbid it.",
+    EINVAL: "An argument makes no sense for such a file.",
+    EISDIR: "It is a directory.",
+    ENOTDIR: "It is not a directory.",
+    ELOOP: "It is a symbolic link.",
+    EOPNOTSUPP: "Such files have no such thing.",
+    ENODATA: "There is no such attribute, or the caller may not know.",
+    E2BIG: "The value is too long.",
+}
+
+impl Errno {
+    /// The number, as in `errno`.
+    #[must_use]
+    pub const fn number(self) -> i32 {
+        self.0
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "errno {}", self.0),
+        }
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl core::error::Error for Errno {}

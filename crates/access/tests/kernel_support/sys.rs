@@ -1,0 +1,209 @@
+//! System calls, each as a function that returns the error number.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use conquest_access::{Capabilities, Capability, Credentials};
+
+/// What a call returns, or its error number.
+pub type Outcome<T = ()> = Result<T, i32>;
+
+pub fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap()
+}
+
+pub fn check(result: libc::c_long) -> Outcome<libc::c_long> {
+    if result < 0 { Err(errno()) } else { Ok(result) }
+}
+
+/// Calls the kernel without the C library, which has opinions of its own about some calls.
+macro_rules! call {
+    ($number:ident, $($argument:expr),*) => {
+        // SAFETY: the arguments are numbers, or point to values and strings that outlive the call
+        // and have the lengths that the call expects.
+        $crate::kernel_support::sys::check(unsafe { libc::syscall(libc::$number, $($argument),*) })
+    };
+}
+pub(crate) use call;
+
+/// The working directory: where names are looked up unless a directory is given.
+pub const HERE: i32 = libc::AT_FDCWD;
+const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+
+pub fn open(directory: i32, name: &CStr, flags: i32, mode: u32) -> Outcome<File> {
+    let raw = call!(SYS_openat, directory, name.as_ptr(), flags | libc::O_CLOEXEC, mode)?;
+    // SAFETY: the descriptor is new, and ours.
+    Ok(unsafe { File::from_raw_fd(raw as i32) })
+}
+
+pub fn enter(directory: &File) {
+    call!(SYS_fchdir, directory.as_raw_fd()).unwrap();
+}
+
+pub fn stat(directory: i32, name: &CStr) -> Outcome<libc::stat> {
+    // SAFETY: all zeros is a value of it.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    call!(SYS_newfstatat, directory, name.as_ptr(), &raw mut stat, NO_FOLLOW)?;
+    Ok(stat)
+}
+
+pub fn access(name: &CStr, mode: u32) -> Outcome {
+    let flags = libc::AT_EACCESS | NO_FOLLOW;
+    call!(SYS_faccessat2, HERE, name.as_ptr(), mode, flags).map(drop)
+}
+
+/// Sets a mode; the newer call knows symbolic links.
+pub fn chmod(name: &CStr, mode: u32) -> Outcome {
+    call!(SYS_fchmodat2, HERE, name.as_ptr(), mode, NO_FOLLOW).map(drop)
+}
+
+pub fn chown(name: &CStr, uid: Option<u32>, gid: Option<u32>) -> Outcome {
+    let [uid, gid] = [uid, gid].map(|id| id.unwrap_or(u32::MAX));
+    call!(SYS_fchownat, HERE, name.as_ptr(), uid, gid, NO_FOLLOW).map(drop)
+}
+
+pub fn set_times(name: &CStr, times: Option<[libc::timespec; 2]>) -> Outcome {
+    let times = times.as_ref().map_or(core::ptr::null(), |times| times.as_ptr());
+    call!(SYS_utimensat, HERE, name.as_ptr(), times, NO_FOLLOW).map(drop)
+}
+
+pub fn truncate(name: &CStr) -> Outcome {
+    call!(SYS_truncate, name.as_ptr(), 0_i64).map(drop)
+}
+
+pub fn truncate_open(file: &File) -> Outcome {
+    call!(SYS_ftruncate, file.as_raw_fd(), 1_i64).map(drop)
+}
+
+pub fn write(file: &File) -> Outcome {
+    call!(SYS_write, file.as_raw_fd(), c"x".as_ptr(), 1_usize).map(drop)
+}
+
+pub fn allocate(file: &File, mode: i32) -> Outcome {
+    call!(SYS_fallocate, file.as_raw_fd(), mode, 0_i64, 4096_i64).map(drop)
+}
+
+pub fn make_node(directory: i32, name: &CStr, mode: u32, device: u64) -> Outcome {
+    call!(SYS_mknodat, directory, name.as_ptr(), mode, device).map(drop)
+}
+
+pub fn make_directory(directory: i32, name: &CStr, mode: u32) -> Outcome {
+    call!(SYS_mkdirat, directory, name.as_ptr(), mode).map(drop)
+}
+
+pub fn make_link(directory: i32, name: &CStr) -> Outcome {
+    call!(SYS_symlinkat, c"nowhere".as_ptr(), directory, name.as_ptr()).map(drop)
+}
+
+pub fn remove(directory: i32, name: &CStr, is_directory: bool) -> Outcome {
+    let flags = if is_directory { libc::AT_REMOVEDIR } else { 0 };
+    call!(SYS_unlinkat, directory, name.as_ptr(), flags).map(drop)
+}
+
+pub fn rename(name: &CStr, to: i32, new: &CStr, exchanges: bool) -> Outcome {
+    let flags = if exchanges { libc::RENAME_EXCHANGE } else { 0 };
+    call!(SYS_renameat2, HERE, name.as_ptr(), to, new.as_ptr(), flags).map(drop)
+}
+
+pub fn link(name: &CStr, to: i32, new: &CStr) -> Outcome {
+    call!(SYS_linkat, HERE, name.as_ptr(), to, new.as_ptr(), 0).map(drop)
+}
+
+pub fn get_xattr(name: &CStr, attribute: &str) -> Outcome<Vec<u8>> {
+    let attribute = CString::new(attribute).unwrap();
+    let mut value = vec![0_u8; 1024];
+    let (at, length) = (value.as_mut_ptr(), value.len());
+    let length = call!(SYS_lgetxattr, name.as_ptr(), attribute.as_ptr(), at, length)?;
+    value.truncate(length as usize);
+    Ok(value)
+}
+
+pub fn set_xattr(name: &CStr, attribute: &str, value: &[u8]) -> Outcome {
+    let attribute = CString::new(attribute).unwrap();
+    let (at, length) = (value.as_ptr(), value.len());
+    call!(SYS_lsetxattr, name.as_ptr(), attribute.as_ptr(), at, length, 0).map(drop)
+}
+
+pub fn remove_xattr(name: &CStr, attribute: &str) -> Outcome {
+    let attribute = CString::new(attribute).unwrap();
+    call!(SYS_lremovexattr, name.as_ptr(), attribute.as_ptr()).map(drop)
+}
+
+pub fn list_xattrs(name: &CStr) -> Outcome<Vec<u8>> {
+    let mut names = vec![0_u8; 4096];
+    let length = call!(SYS_llistxattr, name.as_ptr(), names.as_mut_ptr(), names.len())?;
+    names.truncate(length as usize);
+    Ok(names)
+}
+
+/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`.
+const GET_FLAGS: libc::c_ulong = 0x8008_6601;
+const SET_FLAGS: libc::c_ulong = 0x4008_6602;
+
+pub fn flags(file: &File) -> Outcome<u32> {
+    let mut flags = 0_u32;
+    call!(SYS_ioctl, file.as_raw_fd(), GET_FLAGS, &raw mut flags)?;
+    Ok(flags)
+}
+
+pub fn set_flags(file: &File, flags: u32) -> Outcome {
+    call!(SYS_ioctl, file.as_raw_fd(), SET_FLAGS, &raw const flags).map(drop)
+}
+
+/// The capabilities that the kernel lets this process have, bit by bit.
+pub struct Privileges {
+    permitted: u64,
+}
+
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+const NO_SETUID_FIXUP: libc::c_ulong = 1 << 2;
+
+impl Privileges {
+    /// Takes care that a change of user leaves capabilities alone.
+    pub fn take() -> Privileges {
+        let mut header = [CAPABILITY_VERSION_3, 0];
+        let mut data = [0_u32; 6];
+        call!(SYS_capget, header.as_mut_ptr(), data.as_mut_ptr()).unwrap();
+        if let Err(error) = call!(SYS_prctl, libc::PR_SET_SECUREBITS, NO_SETUID_FIXUP) {
+            panic!("this test has to run as root, with CAP_SETPCAP: error {error}");
+        }
+        let permitted = u64::from(data[1]) | u64::from(data[4]) << 32;
+        for capability in Capability::ALL {
+            let is_there = Capabilities(permitted).has(capability);
+            assert!(is_there, "this test has to run as root, with {capability:?}");
+        }
+        Privileges { permitted }
+    }
+
+    fn set_effective(&self, effective: u64) {
+        let header = [CAPABILITY_VERSION_3, 0];
+        let (permitted, effective) = (self.permitted, effective & self.permitted);
+        let data = [
+            effective as u32,
+            permitted as u32,
+            0,
+            (effective >> 32) as u32,
+            (permitted >> 32) as u32,
+            0,
+        ];
+        call!(SYS_capset, header.as_ptr(), data.as_ptr()).unwrap();
+    }
+
+    /// From now on the process is `who`.
+    pub fn become_user(&self, who: &Credentials) {
+        call!(SYS_setgroups, who.groups.len(), who.groups.as_ptr()).unwrap();
+        call!(SYS_setresgid, who.fsgid, who.fsgid, who.fsgid).unwrap();
+        call!(SYS_setresuid, who.fsuid, who.fsuid, who.fsuid).unwrap();
+        call!(SYS_umask, who.umask).unwrap();
+        self.set_effective(who.capabilities.0);
+    }
+
+    /// From now on the process is root again.
+    pub fn become_root(&self) {
+        self.set_effective(u64::MAX);
+        call!(SYS_setresuid, 0, 0, 0).unwrap();
+        call!(SYS_setresgid, 0, 0, 0).unwrap();
+        call!(SYS_umask, 0).unwrap();
+    }
+}
