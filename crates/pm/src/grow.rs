@@ -2,9 +2,9 @@
 //!
 //! Space is allocated by the host before any allocator owns it, so that a shortage is an error here
 //! and never a signal later. The number of groups is one word that only grows, under a lock of its
-//! own: it needs no journal. What makes it durable is the first record of each process that allocates
-//! in a new group: others see the word before its fence could be done, so that fence would not help
-//! them.
+//! own: it needs no journal. What makes it durable is the first record of each process that
+//! allocates in a new group: others see the word before a fence here could be done, so that fence
+//! would not help them.
 
 use core::sync::atomic::Ordering;
 
