@@ -1,5 +1,7 @@
 //! Random operations, compared with a map of names; listings in between; restarts.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,8 +10,8 @@ use std::sync::Arc;
 use conquest_format::Offset;
 use conquest_fs::Error;
 use conquest_fs::dir::{Census, FileType, Position};
+use conquest_pm::Region;
 use conquest_pm::check::Reachable;
-use conquest_pm::{Core, Region};
 use conquest_testkit::Rng;
 use support::*;
 
@@ -69,7 +71,8 @@ impl Test {
     fn insert(&mut self, rng: &mut Rng, name: Vec<u8>) {
         self.inodes += 1;
         let (inode, file_type) = (inode(self.inodes), TYPES[rng.below(3) as usize]);
-        match insert(&self.core, &self.dir, &name, inode, file_type) {
+        let op = Op::Insert(name.clone(), inode, file_type);
+        match perform(&self.core, &self.dir, &op, None) {
             Ok(Some(position)) => {
                 let old = self.model.insert(name.clone(), (inode, file_type, position));
                 assert_eq!(old, None);
@@ -91,18 +94,21 @@ impl Test {
         self.model.remove(name)
     }
 
+    fn remove(&mut self, name: &[u8]) {
+        let there = perform(&self.core, &self.dir, &Op::Remove(name.to_vec()), None).unwrap();
+        assert_eq!(there, self.forget(name).map(|(_, _, position)| position));
+    }
+
     fn rename(&mut self, from: &[u8], to: Vec<u8>) {
-        match rename(&self.core, &self.dir, from, &to) {
-            Ok(true) => {
+        let op = Op::Rename(from.to_vec(), to.clone());
+        match perform(&self.core, &self.dir, &op, None) {
+            Ok(Some(position)) => {
                 let (inode, file_type, _) = self.forget(from).unwrap();
-                let hashed = self.dir.name(&to).unwrap();
-                let found = self.core.read(LOCK, |view| self.dir.find(view, &hashed)).unwrap();
-                let old =
-                    self.model.insert(to.clone(), (inode, file_type, found.unwrap().position));
+                let old = self.model.insert(to.clone(), (inode, file_type, position));
                 assert_eq!(old, None);
                 self.names.push(to);
             }
-            Ok(false) => assert!(!self.model.contains_key(from) || self.model.contains_key(&to)),
+            Ok(None) => assert!(!self.model.contains_key(from) || self.model.contains_key(&to)),
             Err(Error::Collisions { .. }) => self.refused += 1,
             Err(error) => panic!("{error}"),
         }
@@ -113,8 +119,7 @@ impl Test {
             number if number < grow => self.insert_random(rng),
             0..=15 => {
                 let name = self.some_name(rng);
-                let there = remove(&self.core, &self.dir, &name).unwrap();
-                assert_eq!(there, self.forget(&name).is_some());
+                self.remove(&name);
             }
             16 => {
                 let (from, to) = (self.some_name(rng), random_name(rng));
@@ -124,9 +129,10 @@ impl Test {
                 let name = self.some_name(rng);
                 self.inodes += 1;
                 let new = (inode(self.inodes), TYPES[rng.below(3) as usize]);
-                let there = replace(&self.core, &self.dir, &name, new.0, new.1).unwrap();
+                let op = Op::Replace(name.clone(), new.0, new.1);
+                let there = perform(&self.core, &self.dir, &op, None).unwrap();
                 let old = self.model.get_mut(&name);
-                assert_eq!(there, old.is_some());
+                assert_eq!(there, old.as_ref().map(|old| old.2));
                 if let Some(old) = old {
                     *old = (new.0, new.1, old.2);
                 }
@@ -208,14 +214,10 @@ impl Test {
     }
 }
 
-fn pages(core: &Core<impl conquest_pm::memory::Memory, impl conquest_pm::host::Host>) -> u64 {
-    core.pages_used()
-}
-
 fn play(seed: u64, mask: u64, steps: u64) -> Census {
     let mut test = Test::new(mask);
     let mut rng = Rng::new(seed);
-    let empty = pages(&test.core);
+    let empty = test.core.pages_used();
     for round in 0..3 {
         for (grow, steps) in [(14, steps), (8, steps), (2, steps)] {
             for number in 0..steps {
@@ -229,9 +231,8 @@ fn play(seed: u64, mask: u64, steps: u64) -> Census {
             }
         }
         while let Some(name) = test.names.first().cloned() {
-            assert!(remove(&test.core, &test.dir, &name).unwrap());
-            test.forget(&name);
-            if test.names.len() % 64 == 0 {
+            test.remove(&name);
+            if test.names.len().is_multiple_of(64) {
                 test.list(&mut rng);
                 test.check();
             }
@@ -239,7 +240,7 @@ fn play(seed: u64, mask: u64, steps: u64) -> Census {
         test.check();
         test.restart();
         // A lane keeps an empty slab of nodes at most.
-        assert!(pages(&test.core) <= empty + 7, "pages are left");
+        assert!(test.core.pages_used() <= empty + 7, "pages are left");
     }
     println!(
         "mask {mask:#x}: up to {:?}, {} listings, {} insertions refused",

@@ -174,7 +174,7 @@ pub const fn granules(name_len: u64) -> u64 {
 #[must_use]
 pub fn is_name(name: &[u8]) -> bool {
     let fits = !name.is_empty() && name.len() as u64 <= NAME_MAX;
-    fits && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+    fits && !name.contains(&0) && !name.contains(&b'/')
 }
 
 const _: () = assert!(granules(NAME_MAX) == GRANULES_MAX && 1 << DUP_BITS == DUPS);

@@ -2,6 +2,7 @@
 // Each test program uses a part of it, and helpers fail as tests do.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,9 +10,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use conquest_format::geometry::{STATE_ROOTS, Shape};
 use conquest_format::{Geometry, LINE, Offset, WORD, fs};
-use conquest_fs::dir::{Directory, FileType, Insert, Key, NameHash, Position, Room, Root};
+use conquest_fs::dir::{Census, Directory, FileType, Insert, Key, NameHash, Position, Room, Root};
 use conquest_fs::{Error, Reader, Result};
 use conquest_pm::attach::{NewRegion, make};
+use conquest_pm::check::Reachable;
 use conquest_pm::host::Host;
 use conquest_pm::media::Source;
 use conquest_pm::memory::Memory;
@@ -76,115 +78,156 @@ pub fn long_name(number: u64) -> Vec<u8> {
     format!("{number:0>255}").into_bytes()
 }
 
-/// Does `change` in a transaction that holds the directory's lock, making room as often as it says
-/// that there is none.
-pub fn run<M: Memory, H: Host, T>(
+/// An operation on the directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// A new name for an inode; nothing happens if it exists.
+    Insert(Vec<u8>, Offset, FileType),
+    /// Removes a name, if it exists.
+    Remove(Vec<u8>),
+    /// Makes a name, if it exists, that of another inode.
+    Replace(Vec<u8>, Offset, FileType),
+    /// Another name for what has the first one; nothing happens unless that exists and the second
+    /// one doesn't.
+    Rename(Vec<u8>, Vec<u8>),
+}
+
+impl Op {
+    /// What the operation inserts, or else looks for.
+    fn name(&self) -> &[u8] {
+        match self {
+            Op::Insert(name, ..) | Op::Remove(name) | Op::Replace(name, ..) => name,
+            Op::Rename(_, to) => to,
+        }
+    }
+
+    /// What the directory holds after the operation: the model.
+    pub fn apply(&self, model: &mut BTreeMap<Vec<u8>, Offset>) {
+        match self {
+            Op::Insert(name, inode, _) => _ = model.entry(name.clone()).or_insert(*inode),
+            Op::Remove(name) => _ = model.remove(name),
+            Op::Replace(name, inode, _) => {
+                model.entry(name.clone()).and_modify(|old| *old = *inode);
+            }
+            Op::Rename(from, to) => {
+                if !model.contains_key(to)
+                    && let Some(inode) = model.remove(from)
+                {
+                    model.insert(to.clone(), inode);
+                }
+            }
+        }
+    }
+}
+
+/// Does `op`, making room as often as there is none: the position of the entry that it was about,
+/// if anything has happened. As an operation of `actor`, it is counted in the same transaction.
+pub fn perform<M: Memory, H: Host>(
     core: &Core<M, H>,
     dir: &Dir,
-    name: &[u8],
-    mut change: impl FnMut(&mut Tx<'_, M, H>) -> Result<Option<T>>,
-) -> Result<T> {
-    let name = dir.name(name).unwrap();
+    op: &Op,
+    actor: Option<u32>,
+) -> Result<Option<Position>> {
     loop {
         let mut tx = core.begin()?;
-        let staged = lock(&mut tx).and_then(|()| change(&mut tx));
-        let done = match staged {
-            Ok(Some(value)) => tx.commit().map(|()| Some(value)).map_err(Error::from),
-            Ok(None) => {
-                drop(tx);
-                make_room(core, dir, &name).map(|()| None)
+        match lock(&mut tx).and_then(|()| stage(&mut tx, dir, op)) {
+            Ok(Staged::Done(position)) => {
+                if let Some(actor) = actor {
+                    let done = tx.get(done_at(actor));
+                    tx.set(done_at(actor), done + 1)?;
+                }
+                tx.commit()?;
+                return Ok(position);
             }
-            Err(error) => {
+            Ok(Staged::NoRoom) => {
                 drop(tx);
-                Err(error)
+                make_room(core, dir, op.name())?;
             }
-        };
-        match done {
-            Ok(Some(value)) => return Ok(value),
-            Ok(None) | Err(Error::Core(conquest_pm::Error::Again)) => {}
+            Err(Error::Core(conquest_pm::Error::Again)) => {}
             Err(error) => return Err(error),
         }
     }
+}
+
+enum Staged {
+    Done(Option<Position>),
+    NoRoom,
+}
+
+fn stage<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, dir: &Dir, op: &Op) -> Result<Staged> {
+    let hashed = |name| dir.name(name).unwrap();
+    let old = match op {
+        Op::Insert(..) => None,
+        Op::Remove(name) | Op::Replace(name, ..) | Op::Rename(name, _) => {
+            match dir.find(tx, &hashed(name))? {
+                None => return Ok(Staged::Done(None)),
+                old => old,
+            }
+        }
+    };
+    let inserted = match op {
+        Op::Insert(name, inode, file_type) => {
+            Some(dir.insert(tx, &hashed(name), *inode, *file_type)?)
+        }
+        Op::Rename(_, to) => {
+            let old = old.unwrap();
+            Some(dir.insert(tx, &hashed(to), old.inode, old.file_type)?)
+        }
+        Op::Remove(_) | Op::Replace(..) => None,
+    };
+    let position = match inserted {
+        Some(Insert::NoRoom) => return Ok(Staged::NoRoom),
+        Some(Insert::Exists(_)) => return Ok(Staged::Done(None)),
+        Some(Insert::Done(position)) => position,
+        None => old.unwrap().position,
+    };
+    if let (Op::Remove(_) | Op::Rename(..), Some(old)) = (op, old) {
+        assert!(dir.remove(tx, old.position)?);
+    }
+    if let Op::Replace(_, inode, file_type) = op {
+        assert!(dir.replace(tx, position, *inode, *file_type)?);
+    }
+    Ok(Staged::Done(Some(position)))
 }
 
 fn lock<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>) -> Result<()> {
     Ok(tx.lock(LOCK, Mode::Exclusive)?)
 }
 
-fn make_room<M: Memory, H: Host>(
-    core: &Core<M, H>,
-    dir: &Dir,
-    name: &conquest_fs::dir::Name<'_>,
-) -> Result<()> {
+fn make_room<M: Memory, H: Host>(core: &Core<M, H>, dir: &Dir, name: &[u8]) -> Result<()> {
     let mut tx = core.begin()?;
     lock(&mut tx)?;
-    match dir.make_room(&mut tx, name)? {
-        Room::There => Ok(()),
-        Room::Staged => Ok(tx.commit()?),
+    match dir.make_room(&mut tx, &dir.name(name).unwrap()) {
+        Ok(Room::Staged) => Ok(tx.commit()?),
+        Ok(Room::There) | Err(Error::Core(conquest_pm::Error::Again)) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
-/// Inserts `name`; its position, or none if it exists.
-pub fn insert<M: Memory, H: Host>(
+/// Inserts `name` for `inode`, a regular file.
+pub fn insert<M: Memory, H: Host>(core: &Core<M, H>, dir: &Dir, name: &[u8], inode: Offset) {
+    let op = Op::Insert(name.to_vec(), inode, FileType::Regular);
+    assert!(perform(core, dir, &op, None).unwrap().is_some());
+}
+
+/// Checks every rule, and the managers against what the directory consists of: what it holds.
+pub fn examine<M: Memory, H: Host>(
     core: &Core<M, H>,
     dir: &Dir,
-    name: &[u8],
-    inode: Offset,
-    file_type: FileType,
-) -> Result<Option<Position>> {
-    let hashed = dir.name(name).unwrap();
-    run(core, dir, name, |tx| {
-        Ok(match dir.insert(tx, &hashed, inode, file_type)? {
-            Insert::Done(position) => Some(Some(position)),
-            Insert::Exists(_) => Some(None),
-            Insert::NoRoom => None,
+) -> std::result::Result<(BTreeMap<Vec<u8>, Offset>, Census), String> {
+    let (mut reachable, mut found) = (Reachable::default(), BTreeMap::new());
+    let looked = core.read(LOCK, |view| {
+        reachable = Reachable::default();
+        found.clear();
+        dir.check(view, &mut reachable, |entry, name| {
+            found.insert(name.to_vec(), entry.inode);
         })
-    })
-}
-
-/// Removes `name`; whether it was there.
-pub fn remove<M: Memory, H: Host>(core: &Core<M, H>, dir: &Dir, name: &[u8]) -> Result<bool> {
-    let hashed = dir.name(name).unwrap();
-    run(core, dir, name, |tx| match dir.find(tx, &hashed)? {
-        Some(entry) => Ok(Some(dir.remove(tx, entry.position)?)),
-        None => Ok(Some(false)),
-    })
-}
-
-/// Makes `name` the name of another inode; whether it was there.
-pub fn replace<M: Memory, H: Host>(
-    core: &Core<M, H>,
-    dir: &Dir,
-    name: &[u8],
-    inode: Offset,
-    file_type: FileType,
-) -> Result<bool> {
-    let hashed = dir.name(name).unwrap();
-    run(core, dir, name, |tx| match dir.find(tx, &hashed)? {
-        Some(entry) => Ok(Some(dir.replace(tx, entry.position, inode, file_type)?)),
-        None => Ok(Some(false)),
-    })
-}
-
-/// Gives the entry `from` the name `to`, in one transaction; false if there is no `from`, or if
-/// there is a `to`.
-pub fn rename<M: Memory, H: Host>(
-    core: &Core<M, H>,
-    dir: &Dir,
-    from: &[u8],
-    to: &[u8],
-) -> Result<bool> {
-    let (old, new) = (dir.name(from).unwrap(), dir.name(to).unwrap());
-    run(core, dir, to, |tx| {
-        let Some(entry) = dir.find(tx, &old)? else {
-            return Ok(Some(false));
-        };
-        match dir.insert(tx, &new, entry.inode, entry.file_type)? {
-            Insert::Done(_) => dir.remove(tx, entry.position).map(Some).map_err(Error::from),
-            Insert::Exists(_) => Ok(Some(false)),
-            Insert::NoRoom => Ok(None),
-        }
-    })
+    });
+    let census = looked.map_err(|error| error.to_string())?;
+    match core.check(&reachable).map_err(|error| error.to_string())?.first() {
+        Some(finding) => Err(finding.to_string()),
+        None => Ok((found, census)),
+    }
 }
 
 /// Up to `most` entries after `after`: names, inodes and positions.
