@@ -1,7 +1,7 @@
 //! Reading a bucket.
 //!
-//! Tags are compared eight at a time, in a word; then the hash, then the name. A dentry is looked at
-//! only within the bucket's page, whatever its words say.
+//! Tags are compared eight at a time, in a word; then the hash, then the name. A dentry is looked
+//! at only within the bucket's page, whatever its words say.
 
 use conquest_format::fs::bucket::{
     self, FIRST, GRANULE, GRANULES, HEADER, Header, TAG_DENTRY, TAG_FREE, tag,

@@ -12,8 +12,7 @@ use core::ops::ControlFlow;
 
 use crate::Reader;
 use crate::dir::bucket::{Bucket, Tags};
-use crate::dir::insert::span;
-use crate::dir::path::{read_slot, resolve_node, slot_at};
+use crate::dir::path::{read_slot, resolve_node, slot_at, span};
 use crate::dir::{Directory, Entry, NameHash};
 use crate::error::corrupt;
 

@@ -12,7 +12,7 @@ use conquest_pm::memory::Memory;
 
 use crate::dir::bucket::{Bucket, Tags};
 use crate::dir::page::NewBucket;
-use crate::dir::path::{Path, slot_at};
+use crate::dir::path::{Path, slot_at, span};
 use crate::dir::{Directory, Entry, Name, NameHash};
 use crate::{Error, Reader, Result};
 
@@ -40,7 +40,7 @@ pub(super) enum Vacancy {
 
 impl<N: NameHash> Directory<N> {
     /// Stages an entry `name` for the inode at `inode`, of type `file_type`. The transaction holds
-    /// the directory's lock exclusively. It takes at most 107 journal entries and a page.
+    /// the directory's lock exclusively. It takes at most 68 journal entries and a page.
     ///
     /// # Errors
     /// [`Error::Collisions`] if too many entries have the name's hash; those of the region, of
@@ -122,42 +122,8 @@ impl<N: NameHash> Directory<N> {
         debug_assert!(fits, "an empty page holds any name");
         let at = page.finish(tx, Header::new(depth, path.hash))?;
         self.count(tx, self.root.pages, 1)?;
-        self.fill(tx, path, depth, Slot::Bucket(at))
+        Ok(self.fill(tx, path, depth, Slot::Bucket(at))?)
     }
-
-    /// Stages `slot` for all hashes that share `depth` bits with the path's, in its last node.
-    pub(super) fn fill<M: Memory, H: Host>(
-        &self,
-        tx: &mut Tx<'_, M, H>,
-        path: &Path,
-        depth: u32,
-        slot: Slot,
-    ) -> Result<()> {
-        let Some((level, node, chosen)) = path.last() else {
-            return Ok(tx.set(self.root.content, slot.pack())?);
-        };
-        for index in span(chosen, slots_filled(depth, level)) {
-            tx.set(slot_at(node, index), slot.pack())?;
-        }
-        Ok(())
-    }
-
-    /// Stages that the count at `at` changes by `change`.
-    pub(super) fn count<M: Memory, H: Host>(
-        &self,
-        tx: &mut Tx<'_, M, H>,
-        at: Offset,
-        change: i64,
-    ) -> Result<()> {
-        let count = tx.get(at);
-        Ok(tx.set(at, count.wrapping_add_signed(change))?)
-    }
-}
-
-/// The slots that what fills `width` slots, a power of two, has if slot `slot` is among them.
-pub(super) fn span(slot: u64, width: u64) -> core::ops::Range<u64> {
-    let first = slot & !width.saturating_sub(1);
-    first..first + width
 }
 
 /// The depth of the bucket that would take up all the empty slots around the one that `path` ends

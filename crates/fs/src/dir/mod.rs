@@ -1,13 +1,14 @@
 //! Directories: names to inodes (Conquest 2002, 3.3.2).
 //!
-//! A directory is a radix of hash buckets. Its entries stand in pages ("buckets"), each of which
+//! A directory is a radix of hash buckets: extensible hashing without a table that doubles. Its
+//! entries stand in pages ("buckets"), each of which
 //! holds one range of name hashes; once there is more than one bucket, nodes of 128 slots lead to
 //! them, seven bits of the hash at a time. A full bucket is replaced by two; no growth costs more
 //! than one bucket and one node. Hashes are keyed, so nobody can choose names that fall together.
 //!
 //! Invariants:
-//! - an entry is one dentry, in the one bucket that its hash leads to. Every change is staged in one
-//!   transaction, so nobody ever finds an entry twice, or not at all, on its way elsewhere;
+//! - an entry is one dentry, in the one bucket that its hash leads to. Every change is staged in
+//!   one transaction, so nobody finds an entry twice, or not at all, on its way elsewhere;
 //! - an entry's [`Position`] is made of its hash and stays the same from its insertion to its
 //!   removal. Listings go by position, whatever happens to buckets meanwhile;
 //! - every bucket has an entry, every node a slot that is not empty, and no bucket fills a whole

@@ -1,9 +1,11 @@
-//! The way from a directory's root to the bucket of a hash.
+//! The way from a directory's root to the bucket of a hash, and changes at its end.
 
 use conquest_format::fs::NODE;
-use conquest_format::fs::node::{self, LEVELS, Slot, slot_of};
+use conquest_format::fs::node::{self, LEVELS, Slot, slot_of, slots_filled};
 use conquest_format::{Offset, WORD};
-use conquest_pm::Result;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Result, Tx};
 
 use crate::Reader;
 use crate::dir::{Directory, NameHash};
@@ -38,6 +40,12 @@ impl Path {
 /// Where slot `slot` of the node at `node` is.
 pub(super) fn slot_at(node: Offset, slot: u64) -> Offset {
     node.plus(slot * WORD)
+}
+
+/// The slots that what fills `width` slots, a power of two, has if slot `slot` is among them.
+pub(super) fn span(slot: u64, width: u64) -> core::ops::Range<u64> {
+    let first = slot & !width.saturating_sub(1);
+    first..first + width
 }
 
 /// The slot at `at`.
@@ -86,5 +94,33 @@ impl<N: NameHash> Directory<N> {
             Some((node, slot)) => slot_at(node, slot),
             None => self.root.content,
         }
+    }
+
+    /// Stages `slot` for all hashes that share `depth` bits with the path's, in its last node.
+    pub(super) fn fill<M: Memory, H: Host>(
+        &self,
+        tx: &mut Tx<'_, M, H>,
+        path: &Path,
+        depth: u32,
+        slot: Slot,
+    ) -> Result<()> {
+        let Some((level, node, chosen)) = path.last() else {
+            return tx.set(self.root.content, slot.pack());
+        };
+        for index in span(chosen, slots_filled(depth, level)) {
+            tx.set(slot_at(node, index), slot.pack())?;
+        }
+        Ok(())
+    }
+
+    /// Stages that the count at `at` changes by `change`.
+    pub(super) fn count<M: Memory, H: Host>(
+        &self,
+        tx: &mut Tx<'_, M, H>,
+        at: Offset,
+        change: i64,
+    ) -> Result<()> {
+        let count = tx.get(at);
+        tx.set(at, count.wrapping_add_signed(change))
     }
 }

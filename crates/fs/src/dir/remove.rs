@@ -12,13 +12,12 @@ use conquest_pm::{Ptr, Result, Tx};
 
 use crate::dir::bucket::Bucket;
 use crate::dir::find::Found;
-use crate::dir::insert::span;
-use crate::dir::path::{Path, read_slot, slot_at};
+use crate::dir::path::{Path, read_slot, slot_at, span};
 use crate::dir::{Directory, NameHash, Node};
 
 impl<N: NameHash> Directory<N> {
     /// Stages the removal of the entry at `position`; whether there was one. The transaction holds
-    /// the directory's lock exclusively. It takes at most 74 journal entries.
+    /// the directory's lock exclusively. It takes at most 68 journal entries.
     ///
     /// # Errors
     /// Those of the region, of which [`conquest_pm::Error::Corrupt`] names what is damaged.
@@ -40,8 +39,7 @@ impl<N: NameHash> Directory<N> {
         } else {
             left.stage(tx, bucket.at, &tags)?;
         }
-        let entries = tx.get(self.root.entries);
-        tx.set(self.root.entries, entries.wrapping_sub(1))?;
+        self.count(tx, self.root.entries, -1)?;
         Ok(true)
     }
 
@@ -80,8 +78,7 @@ impl<N: NameHash> Directory<N> {
         bucket: &Bucket,
     ) -> Result<()> {
         tx.free_run(bucket.at, 1, BUCKET)?;
-        let pages = tx.get(self.root.pages);
-        tx.set(self.root.pages, pages.wrapping_sub(1))?;
+        self.count(tx, self.root.pages, -1)?;
         let depth = bucket.header.depth();
         let Some((level, node, slot)) = path.last() else {
             return tx.set(self.root.content, Slot::Empty.pack());
@@ -92,16 +89,13 @@ impl<N: NameHash> Directory<N> {
         };
         let header = Header::new(depth - 1, path.hash);
         tx.set(buddy.at.plus(HEADER), header.pack())?;
-        let to_buddy = Slot::Bucket(buddy.at).pack();
+        let to_buddy = Slot::Bucket(buddy.at);
         if header.depth() == BITS * level {
             // It would fill the node: it takes the node's place.
             free_node(tx, node, self.cell(path, level))?;
-            return tx.set(self.cell(path, level), to_buddy);
+            return tx.set(self.cell(path, level), to_buddy.pack());
         }
-        for index in span(slot, width) {
-            tx.set(slot_at(node, index), to_buddy)?;
-        }
-        Ok(())
+        self.fill(tx, path, depth, to_buddy)
     }
 
     /// Stages that `width` slots at the end of `path` are empty, and that nodes with no other slot

@@ -10,9 +10,9 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::dir::bucket::{Bucket, Tags};
-use crate::dir::insert::{Vacancy, span};
+use crate::dir::insert::Vacancy;
 use crate::dir::page::NewBucket;
-use crate::dir::path::{Path, slot_at};
+use crate::dir::path::{Path, slot_at, span};
 use crate::dir::{Directory, Name, NameHash, Node};
 use crate::error::corrupt;
 use crate::{Reader, Result};
@@ -29,8 +29,8 @@ pub enum Room {
 
 impl<N: NameHash> Directory<N> {
     /// Stages one step towards room for an entry named `name`, if there is none: the bucket is
-    /// split. The transaction holds the directory's lock exclusively and, so that all fits a lane,
-    /// changes little else than the inode. A split alters what is where, but no entry.
+    /// split. The transaction holds the directory's lock exclusively. A split alters what is where,
+    /// but no entry. It takes at most 70 journal entries, two pages and a node.
     ///
     /// # Errors
     /// [`crate::Error::Collisions`] if no split would help; those of the region, of which
@@ -51,17 +51,17 @@ impl<N: NameHash> Directory<N> {
             Vacancy::Full => {}
         }
         let halves = self.divide(tx, &bucket, &tags, name)?;
-        let mut slots = [Slot::Empty; 2];
+        let (mut slots, mut pages) = ([Slot::Empty; 2], -1);
         for ((half, slot), bit) in halves.into_iter().zip(&mut slots).zip(0..) {
             if !half.is_empty() {
                 let header = half_of(bucket.header, bit);
                 *slot = Slot::Bucket(half.finish(tx, header)?);
-                self.count(tx, self.root.pages, 1)?;
+                pages += 1;
             }
         }
         self.link(tx, &path, bucket.header.depth(), slots)?;
         tx.free_run(bucket.at, 1, BUCKET)?;
-        self.count(tx, self.root.pages, -1)?;
+        self.count(tx, self.root.pages, pages)?;
         Ok(Room::Staged)
     }
 
