@@ -1,10 +1,10 @@
 //! Directories: names to inodes (Conquest 2002, 3.3.2).
 //!
 //! A directory is a radix of hash buckets: extensible hashing without a table that doubles. Its
-//! entries stand in pages ("buckets"), each of which
-//! holds one range of name hashes; once there is more than one bucket, nodes of 128 slots lead to
-//! them, seven bits of the hash at a time. A full bucket is replaced by two; no growth costs more
-//! than one bucket and one node. Hashes are keyed, so nobody can choose names that fall together.
+//! entries stand in pages ("buckets"), each of which holds one range of name hashes; once there is
+//! more than one bucket, nodes of 128 slots lead to them, seven bits of the hash at a time. A full
+//! bucket is replaced by two; no growth costs more than these and one node. Hashes are keyed, so
+//! nobody can choose names that fall together.
 //!
 //! Invariants:
 //! - an entry is one dentry, in the one bucket that its hash leads to. Every change is staged in
@@ -12,8 +12,7 @@
 //! - an entry's [`Position`] is made of its hash and stays the same from its insertion to its
 //!   removal. Listings go by position, whatever happens to buckets meanwhile;
 //! - every bucket has an entry, every node a slot that is not empty, and no bucket fills a whole
-//!   node: a directory without entries has no page, and one whose entries fit one bucket after
-//!   removals has no node over them;
+//!   node: a directory without entries has no page;
 //! - a bucket, its header and every dentry that is used say themselves where they belong, so a
 //!   stray page, pointer or name is refused.
 //!
