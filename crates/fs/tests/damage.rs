@@ -200,3 +200,73 @@ fn buckets_under_a_node() {
 fn nodes_under_nodes() {
     damaged(0x1F << 41, 60);
 }
+
+/// Damages `sound` on purpose; what then comes of a listing, a check and a look-up of every name.
+fn after(
+    sound: &Sound,
+    change: impl FnOnce(&dyn Fn(Offset) -> u64, &dyn Fn(Offset, u64)),
+) -> [bool; 3] {
+    let order = std::sync::atomic::Ordering::Relaxed;
+    let memory = RecordingMemory::new(Arc::clone(&sound.image), geometry().volatile(), false);
+    let actor = memory.actor(0);
+    change(&|at| actor.load(at, order), &|at, value| actor.put(at, value, order));
+    let world = World::new(memory.clock());
+    let core = attach(DyingMemory::counting(memory.actor(0)), &world, 1).unwrap();
+    let dir = directory(sound.mask);
+    let listed = core.read(LOCK, |view| dir.list(view, None, |_, _| ControlFlow::Continue(())));
+    let checked = core.read(LOCK, |view| dir.check(view, &mut Reachable::default(), |_, _| {}));
+    let all_found = sound.names.iter().all(|name| {
+        let name = dir.name(name).unwrap();
+        core.read(LOCK, |view| dir.find(view, &name)).is_ok_and(|found| found.is_some())
+    });
+    assert_eq!(memory.violation(), None);
+    [listed.is_ok(), checked.is_ok(), all_found]
+}
+
+#[test]
+fn a_name_that_is_not_of_its_hash_is_refused() {
+    let sound = sound(u64::MAX, 5);
+    assert_eq!(after(&sound, |_, _| {}), [true; 3]);
+    // The first name's first byte.
+    let name = sound.buckets[0].plus(17 * 16);
+    assert_eq!(after(&sound, |load, put| put(name, load(name) ^ 1)), [false; 3]);
+}
+
+#[test]
+fn what_is_not_allocated_is_not_followed() {
+    for (mask, count) in [(u64::MAX, 5), (u64::MAX, 60)] {
+        let sound = sound(mask, count);
+        let (from, len) = match sound.slots.first() {
+            Some(&node) => (node, SLOTS * WORD),
+            None => (sound.buckets[0], PAGE),
+        };
+        let free = geometry().page(300);
+        let root = if len == PAGE { Slot::Bucket(free) } else { Slot::Node(free) };
+        let ends = after(&sound, |load, put| {
+            // A copy that is as good as the original, in a free page.
+            words(from, len).zip(words(free, len)).for_each(|(from, to)| put(to, load(from)));
+            put(STATE_ROOTS, root.pack());
+        });
+        assert_eq!(ends, [false; 3]);
+    }
+}
+
+#[test]
+fn a_node_without_entries_is_refused() {
+    let sound = sound(u64::MAX, 60);
+    let ends = after(&sound, |_, put| sound.slots.iter().for_each(|&slot| put(slot, 0)));
+    assert_eq!(ends, [false; 3]);
+}
+
+#[test]
+fn half_a_hash_is_refused_at_the_last_level() {
+    // Hashes that differ in their last bit only need all levels.
+    let sound = sound(1 << 16, 32);
+    assert_eq!(sound.slots.len() as u64, 7 * SLOTS);
+    // The first slots of the nodes on the way to the first bucket come first.
+    let last = sound.slots[6];
+    let ends = after(&sound, |_, put| {
+        words(last, SLOTS * WORD).step_by(2).for_each(|slot| put(slot, 0));
+    });
+    assert_eq!(ends, [false; 3]);
+}

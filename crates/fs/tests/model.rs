@@ -269,6 +269,38 @@ fn few_hashes_hold_sixteen_names_each_at_most() {
 }
 
 #[test]
+fn names_that_fill_a_bucket_with_one_hash_are_refused_at_once() {
+    let (file, dir) = (Temporary::region(1), directory(0));
+    let core = file.open();
+    let op = |number| Op::Insert(long_name(number), inode(number), FileType::Regular);
+    for number in 0..14 {
+        assert!(perform(&core, &dir, &op(number), None).unwrap().is_some());
+    }
+    let refused = perform(&core, &dir, &op(14), None);
+    assert!(matches!(refused, Err(Error::Collisions { found: 14, hash: 0, .. })), "{refused:?}");
+    let (found, census) = examine(&core, &dir).unwrap();
+    assert_eq!((found.len(), census.buckets, census.nodes), (14, 1, 0));
+}
+
+#[test]
+fn a_new_bucket_takes_all_the_room_there_is() {
+    use conquest_fs::dir::NameHash;
+    let mask = 0xF << 60;
+    let (file, dir) = (Temporary::region(1), directory(mask));
+    let core = file.open();
+    // The lower half is split until it holds one hash; the upper half stays empty meanwhile.
+    let with = |hash: u64| (0..).map(long_name).filter(move |n| masked(mask).hash(n) >> 60 == hash);
+    for (name, number) in with(0).take(14).chain(with(1).take(1)).zip(0..) {
+        insert(&core, &dir, &name, inode(number));
+    }
+    assert_eq!(examine(&core, &dir).unwrap().1.buckets, 2);
+    for (hash, number) in (8..16).zip(100..) {
+        insert(&core, &dir, &with(hash).next().unwrap(), inode(number));
+    }
+    assert_eq!(examine(&core, &dir).unwrap().1.buckets, 3);
+}
+
+#[test]
 fn names_out_of_range_are_none() {
     let dir = directory(u64::MAX);
     for bad in [&b""[..], b"a/b", b"a\0b", &[b'x'; 256]] {
