@@ -41,8 +41,6 @@ pub const PACKED_CLASSES: u64 = 16;
 pub const EXTENT_PAGES_MAX: u64 = 512;
 /// Most levels of a tree above its data.
 pub const TREE_HEIGHT_MAX: u64 = 6;
-/// Most levels of a directory above its buckets: seven bits of 48 each.
-pub const DIRECTORY_HEIGHT_MAX: u64 = 7;
 
 /// Offsets of the words, in bytes from the inode's start.
 pub mod word {
@@ -82,7 +80,7 @@ pub mod word {
 
 /// Content forms, bits 16..24 of the mode word.
 pub mod form {
-    /// No content: an empty file or directory, a file that is one hole, a fifo, a socket.
+    /// No content: an empty file, a file that is one hole, a fifo, a socket.
     pub const NONE: u8 = 0;
     /// One small object.
     pub const PACKED: u8 = 1;
@@ -90,7 +88,7 @@ pub mod form {
     pub const EXTENT: u8 = 2;
     /// A tree of pages.
     pub const TREE: u8 = 3;
-    /// Buckets of a directory.
+    /// Buckets of a directory, none if it is empty.
     pub const DIRECTORY: u8 = 4;
     /// A device number.
     pub const DEVICE: u8 = 5;
@@ -167,7 +165,7 @@ impl FileType {
             FileType::Regular => {
                 matches!(form, form::NONE | form::PACKED | form::EXTENT | form::TREE)
             }
-            FileType::Directory => matches!(form, form::NONE | form::DIRECTORY),
+            FileType::Directory => form == form::DIRECTORY,
             FileType::Symlink => matches!(form, form::PACKED | form::EXTENT),
             FileType::Character | FileType::Block => form == form::DEVICE,
             FileType::Fifo | FileType::Socket => form == form::NONE,
@@ -295,10 +293,8 @@ pub enum Content {
     },
     /// Buckets of a directory.
     Directory {
-        /// Pointer word to the bucket, or to the top node.
+        /// The root: a slot word as in directory nodes, 0 if there is no entry.
         root: u64,
-        /// Levels above the buckets, up to [`DIRECTORY_HEIGHT_MAX`].
-        height: u64,
     },
     /// A device.
     Device {
@@ -318,7 +314,7 @@ impl Content {
             Content::Packed { root, class } => (form::PACKED, root, class),
             Content::Extent { root, pages } => (form::EXTENT, root, pages),
             Content::Tree { root, height } => (form::TREE, root, height),
-            Content::Directory { root, height } => (form::DIRECTORY, root, height),
+            Content::Directory { root } => (form::DIRECTORY, root, 0),
             Content::Device { minor, major } => (form::DEVICE, pack_pair(minor, major), 0),
         }
     }
@@ -333,13 +329,16 @@ impl Content {
             form::PACKED => (0, PACKED_CLASSES - 1),
             form::EXTENT => (1, EXTENT_PAGES_MAX),
             form::TREE => (0, TREE_HEIGHT_MAX),
-            form::DIRECTORY => (0, DIRECTORY_HEIGHT_MAX),
             _ => (0, 0),
         };
         if shape < least || shape > most {
             return Err(Defect::Field(word::SHAPE, shape));
         }
-        let has_root = !matches!(form, form::NONE | form::DEVICE);
+        let has_root = match form {
+            form::NONE | form::DEVICE => false,
+            form::DIRECTORY => content != 0,
+            _ => true,
+        };
         if has_root && !names_something(content) || form == form::NONE && content != 0 {
             return Err(Defect::Field(word::CONTENT, content));
         }
@@ -348,7 +347,7 @@ impl Content {
             form::PACKED => Content::Packed { root: content, class: shape },
             form::EXTENT => Content::Extent { root: content, pages: shape },
             form::TREE => Content::Tree { root: content, height: shape },
-            form::DIRECTORY => Content::Directory { root: content, height: shape },
+            form::DIRECTORY => Content::Directory { root: content },
             form::DEVICE => {
                 Content::Device { minor: content as u32, major: (content >> 32) as u32 }
             }
@@ -362,7 +361,8 @@ impl Content {
         match self {
             Content::None | Content::Packed { .. } | Content::Device { .. } => pages == 0,
             Content::Extent { pages: run, .. } => pages == run,
-            Content::Tree { .. } | Content::Directory { .. } => pages != 0,
+            Content::Tree { .. } => pages != 0,
+            Content::Directory { root } => (pages == 0) == (root == 0),
         }
     }
 }
@@ -467,7 +467,9 @@ impl Inode {
     fn validate(&self) -> Result<(), Defect> {
         let size_is_possible = match self.file_type {
             FileType::Regular => self.size <= SIZE_MAX,
-            FileType::Directory => self.content != Content::None || self.size == 0,
+            FileType::Directory => {
+                (self.size == 0) == (self.content == Content::Directory { root: 0 })
+            }
             FileType::Symlink => (1..=TARGET_MAX).contains(&self.size),
             _ => self.size == 0,
         };

@@ -144,6 +144,11 @@ impl<M: Memory, H: Host> Core<M, H> {
         if group >= self.groups() || bits >> (bit % 64) & 1 == 0 {
             return Err(refuse("page", at, "an allocated page", bits));
         }
+        self.described(page)
+    }
+
+    /// The descriptor of page `page`, whether its bit is set or not.
+    pub(crate) fn described(&self, page: u64) -> Result<Descriptor> {
         let word = self.memory.load(self.geometry.descriptor(page), Ordering::Relaxed);
         Descriptor::unpack(word, page).ok_or(refuse(
             "page descriptor",

@@ -318,7 +318,11 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let bit = page % GROUP_PAGES;
         let word = self.core.geometry.bitmap(page / GROUP_PAGES).plus(bit / 64 * WORD);
         let staged = self.staged_bits(word, Action::Allocate) >> (bit % 64) & 1 == 1;
-        (staged && self.core.slab_lease(page) == self.lane + 1).then_some(page)
+        // The lane's word and the lease may be left from a transaction that was dropped, and this
+        // one may have made something else of the page. What, its descriptor says: who stages the
+        // allocation of a page describes it.
+        let is_slab = staged && self.core.described(page).ok() == Some(Descriptor::Slab(kind));
+        (is_slab && self.core.slab_lease(page) == self.lane + 1).then_some(page)
     }
 
     fn find_hinted(&mut self, kind: Kind) -> Option<u64> {

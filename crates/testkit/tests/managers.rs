@@ -208,3 +208,30 @@ fn an_intent_is_carried_out_to_its_end() {
     assert_eq!(findings, []);
     assert_eq!((contents.lists[0].len(), contents.lists[1].len(), contents.cleared), (0, 1, 40));
 }
+
+#[test]
+fn pages_of_a_slab_that_never_came_to_be_can_become_a_run() {
+    let core = region();
+    // Three pages are left in the first group: a slab, or a run.
+    let filler = core.run(|tx| {
+        let run = tx.alloc_run(paper(), GROUP_PAGES - 3, None)?;
+        let at = tx.finish_run(run);
+        tx.set(root(), at.bytes()).map(|()| at)
+    });
+    let mut dropped = core.begin().unwrap();
+    let fresh = dropped.alloc::<Node>().unwrap();
+    let node = dropped.seal(fresh);
+    drop(dropped);
+    let mut tx = core.begin().unwrap();
+    let run = tx.alloc_run(paper(), 3, None).unwrap();
+    let fresh = tx.alloc::<Node>().unwrap();
+    let (run, other) = (tx.finish_run(run), tx.seal(fresh));
+    tx.commit().unwrap();
+    assert_eq!(run, node.offset(), "the pages of the slab");
+    core.resolve(other).unwrap();
+    let mut reachable = Reachable::default();
+    reachable.run(filler.unwrap(), GROUP_PAGES - 3);
+    reachable.run(run, 3);
+    reachable.object(other.offset());
+    assert_eq!(core.check(&reachable).unwrap(), []);
+}

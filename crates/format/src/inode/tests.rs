@@ -29,11 +29,10 @@ impl Random {
         let packed = Content::Packed { root, class: self.below(PACKED_CLASSES) };
         let extent = Content::Extent { root, pages: 1 + self.below(EXTENT_PAGES_MAX) };
         let tree = Content::Tree { root, height: self.below(TREE_HEIGHT_MAX + 1) };
-        let height = self.below(DIRECTORY_HEIGHT_MAX + 1);
         let pick = self.below(4) as usize;
         match file_type {
             FileType::Regular => [Content::None, packed, extent, tree][pick],
-            FileType::Directory => [Content::None, Content::Directory { root, height }][pick % 2],
+            FileType::Directory => Content::Directory { root: [0, root][pick % 2] },
             FileType::Symlink => [packed, extent][pick % 2],
             FileType::Character | FileType::Block => {
                 Content::Device { minor: self.word() as u32, major: self.word() as u32 }
@@ -47,12 +46,15 @@ impl Random {
         let content = self.content(file_type);
         let size = match file_type {
             FileType::Regular => self.below(SIZE_MAX + 1),
-            FileType::Directory if content != Content::None => self.word(),
+            FileType::Directory if content != (Content::Directory { root: 0 }) => {
+                1 + self.below(u64::MAX)
+            }
             FileType::Symlink => 1 + self.below(TARGET_MAX),
             _ => 0,
         };
         let pages = match content {
             Content::Extent { pages, .. } => pages,
+            Content::Directory { root: 0 } => 0,
             Content::Tree { .. } | Content::Directory { .. } => 1 + self.below(1 << 40),
             _ => 0,
         };
@@ -143,7 +145,7 @@ fn the_words_stand_where_their_offsets_say() {
         atime: 9,
         btime: 10,
         change: 11,
-        content: Content::Directory { root, height: 1 },
+        content: Content::Directory { root },
         attributes: root,
         parent: 12,
         generation: 13,
@@ -157,7 +159,7 @@ fn the_words_stand_where_their_offsets_say() {
     assert_eq!((at(word::MTIME), at(word::CTIME)), (7, 8_u64.wrapping_neg()));
     assert_eq!((at(word::ATIME), at(word::BTIME)), (9, 10));
     assert_eq!((at(word::CHANGE), at(word::CONTENT)), (11, root));
-    assert_eq!((at(word::SHAPE), at(word::ATTRIBUTES)), (1, root));
+    assert_eq!((at(word::SHAPE), at(word::ATTRIBUTES)), (0, root));
     assert_eq!((at(word::PARENT), at(word::GENERATION)), (12, 13));
     assert_eq!(at(word::CHECK), check(&words, NUMBER));
     assert_eq!(inode.mode().st_mode(), 0o41755);
@@ -178,7 +180,7 @@ fn only_the_forms_that_fit_a_type_are_possible() {
     let possible: [(FileType, &[u8]); 7] = [
         (FileType::Fifo, &[0]),
         (FileType::Character, &[5]),
-        (FileType::Directory, &[0, 4]),
+        (FileType::Directory, &[4]),
         (FileType::Block, &[5]),
         (FileType::Regular, &[0, 1, 2, 3]),
         (FileType::Symlink, &[1, 2]),
@@ -207,9 +209,10 @@ fn impossible_fields_are_found_behind_a_right_checksum() {
     let packed = regular(Content::Packed { root, class: 3 }, 0);
     let extent = regular(Content::Extent { root, pages: 9 }, 9);
     let tree = regular(Content::Tree { root, height: 2 }, 40);
-    let parent = |parent| Inode { file_type: FileType::Directory, parent, ..bare };
-    let directory = Inode { content: Content::Directory { root, height: 1 }, ..parent(1) };
-    let directory = Inode { pages: 2, ..directory };
+    let empty = Content::Directory { root: 0 };
+    let parent = |parent| Inode { file_type: FileType::Directory, content: empty, parent, ..bare };
+    let directory = Inode { content: Content::Directory { root }, ..parent(1) };
+    let directory = Inode { pages: 2, size: 5, ..directory };
     let link = Inode { file_type: FileType::Symlink, size: 5, ..packed };
     let check_bits_only = root & !((1 << 48) - 1) | 1 << 63;
     let cases: [(&Inode, u64, u64); 25] = [
@@ -232,9 +235,9 @@ fn impossible_fields_are_found_behind_a_right_checksum() {
         (&tree, word::CONTENT, 0),
         (&directory, word::PARENT, 0),
         (&directory, word::PARENT, NUMBER_MAX + 1),
-        (&directory, word::SHAPE, DIRECTORY_HEIGHT_MAX + 1),
+        (&directory, word::SHAPE, 1),
         (&directory, word::PAGES, 0),
-        (&directory, word::CONTENT, 0),
+        (&directory, word::SIZE, 0),
         (&parent(1), word::SIZE, 1),
         (&link, word::SIZE, 0),
         (&link, word::SIZE, TARGET_MAX + 1),

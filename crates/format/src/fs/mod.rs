@@ -1,0 +1,87 @@
+//! The file system's objects: their kinds, and the layouts of directories.
+//!
+//! ```text
+//! inode -- root -+- bucket                        a small directory: one page
+//!                +- node --+- bucket -- dentries  a radix over the bits of name hashes
+//!                          +- node -- ...
+//! ```
+
+pub mod bucket;
+pub mod dentry;
+pub mod node;
+
+use crate::PAGE;
+use crate::kind::{KINDS, Kind, KindSpec, KindTable};
+
+const fn kind(number: u8) -> Kind {
+    match Kind::new(number) {
+        Some(kind) => kind,
+        None => kind(0),
+    }
+}
+
+/// An inode: an object of [`inode::SIZE`](crate::inode::SIZE) bytes.
+pub const INODE: Kind = kind(1);
+/// A directory node: an object of [`node::SIZE`] bytes.
+pub const NODE: Kind = kind(2);
+/// A bucket of a directory: a run of one page.
+pub const BUCKET: Kind = kind(3);
+/// A file's contents: runs.
+pub const DATA: Kind = kind(4);
+/// A page of a file's tree: a run of one page.
+pub const TREE: Kind = kind(5);
+/// The first kind of packed contents; the others follow, in the order of [`PACKED_SIZES`].
+pub const PACKED: Kind = kind(8);
+
+/// Bytes of the objects of packed contents, by class.
+pub const PACKED_SIZES: [u64; 16] =
+    [64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048];
+
+/// The kind of packed contents of class `class`, if there is such a class.
+#[must_use]
+pub fn packed(class: usize) -> Option<Kind> {
+    PACKED_SIZES.get(class)?;
+    Kind::new(PACKED.number() + class as u8)
+}
+
+/// The kinds of a region that holds a file system.
+#[must_use]
+pub fn kinds() -> KindTable {
+    let packed = (0..).zip(PACKED_SIZES).map(|(class, size)| (PACKED.number() + class, size));
+    let objects = [(INODE.number(), crate::inode::SIZE), (NODE.number(), node::SIZE)];
+    let mut kinds = [KindSpec::UNUSED; KINDS];
+    let mut enter = |number: u8, spec| {
+        if let Some(entry) = kinds.get_mut(usize::from(number)) {
+            *entry = spec;
+        }
+    };
+    for (number, size) in objects.into_iter().chain(packed) {
+        enter(number, KindSpec::object(size).unwrap_or_default());
+    }
+    for runs in [BUCKET, DATA, TREE] {
+        enter(runs.number(), KindSpec::RUN);
+    }
+    kinds
+}
+
+const _: () = assert!(node::SIZE <= PAGE && bucket::GRANULES * bucket::GRANULE == PAGE);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_size() {
+        let kinds = kinds();
+        let size = |kind: Kind| u64::from(kinds[usize::from(kind.number())].object_size);
+        assert_eq!((size(INODE), size(NODE)), (crate::inode::SIZE, node::SIZE));
+        for runs in [BUCKET, DATA, TREE] {
+            assert_eq!(kinds[usize::from(runs.number())], KindSpec::RUN);
+        }
+        for (class, bytes) in PACKED_SIZES.into_iter().enumerate() {
+            assert_eq!(size(packed(class).unwrap()), bytes);
+        }
+        assert_eq!(packed(16), None);
+        assert_eq!(kinds.iter().filter(|spec| **spec != KindSpec::UNUSED).count(), 21);
+    }
+}

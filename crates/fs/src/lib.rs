@@ -1,0 +1,18 @@
+//! The file system in the core: objects on a persistent memory region that many processes share.
+//!
+//! Invariants, each argued in its module:
+//! - nothing here stores into the region but through a transaction of `conquest-pm`, so every
+//!   change happens as a whole or not at all, whoever dies;
+//! - nothing is followed before it is resolved: a damaged region gives errors that name a place,
+//!   never a panic, an endless loop or an access out of bounds (Conquest 2002, 3.5);
+//! - readers take no lock, make no system call and allocate nothing; what they see may be torn and
+//!   counts only once the version of the lock that guards it has been looked at again.
+
+#![forbid(unsafe_code)]
+
+pub mod dir;
+mod error;
+mod reader;
+
+pub use error::{Error, Result};
+pub use reader::Reader;

@@ -1,0 +1,47 @@
+//! What can be read from: a view without locks, or a transaction with its changes.
+
+use conquest_format::Offset;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Core, Tx, View};
+
+/// Reads words of objects. Through a [`View`] these may change from one load to the next; through
+/// a [`Tx`] that has locked what guards them they are stable, and its own changes are seen.
+pub trait Reader {
+    /// The region's bytes.
+    type Memory: Memory;
+    /// The machine below.
+    type Host: Host;
+
+    /// The region, to check pointers with.
+    fn core(&self) -> &Core<Self::Memory, Self::Host>;
+
+    /// The word at `at`, which is a multiple of 8 within an object that was resolved.
+    fn word(&self, at: Offset) -> u64;
+}
+
+impl<M: Memory, H: Host> Reader for View<'_, M, H> {
+    type Memory = M;
+    type Host = H;
+
+    fn core(&self) -> &Core<M, H> {
+        View::core(self)
+    }
+
+    fn word(&self, at: Offset) -> u64 {
+        View::word(self, at)
+    }
+}
+
+impl<M: Memory, H: Host> Reader for Tx<'_, M, H> {
+    type Memory = M;
+    type Host = H;
+
+    fn core(&self) -> &Core<M, H> {
+        Tx::core(self)
+    }
+
+    fn word(&self, at: Offset) -> u64 {
+        self.get(at)
+    }
+}
