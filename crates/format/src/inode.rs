@@ -115,7 +115,7 @@ pub mod flag {
 }
 
 /// Type of a file: bits 12..16 of its mode, which are also the `DT_` numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum FileType {
     /// A named pipe.
@@ -148,8 +148,17 @@ impl FileType {
 
     /// The type numbered `number`, if there is one.
     #[must_use]
-    pub fn new(number: u8) -> Option<FileType> {
-        Self::ALL.into_iter().find(|file_type| file_type.number() == number)
+    pub const fn new(number: u8) -> Option<FileType> {
+        Some(match number {
+            1 => FileType::Fifo,
+            2 => FileType::Character,
+            4 => FileType::Directory,
+            6 => FileType::Block,
+            8 => FileType::Regular,
+            10 => FileType::Symlink,
+            12 => FileType::Socket,
+            _ => return None,
+        })
     }
 
     /// Its number.

@@ -13,6 +13,7 @@
 
 use crate::fs::INODE;
 use crate::fs::bucket::GRANULE;
+pub use crate::inode::FileType;
 use crate::{Offset, pointer};
 
 /// Bits of a name's hash that are used.
@@ -25,43 +26,6 @@ pub const DUPS: u64 = 16;
 pub const NAME_MAX: u64 = 255;
 /// Granules of the largest dentry.
 pub const GRANULES_MAX: u64 = 17;
-
-/// The type of what an entry names, with the numbers of `readdir`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub enum FileType {
-    /// A named pipe.
-    Fifo = 1,
-    /// A character device.
-    Character = 2,
-    /// A directory.
-    Directory = 4,
-    /// A block device.
-    Block = 6,
-    /// A regular file.
-    Regular = 8,
-    /// A symbolic link.
-    Symlink = 10,
-    /// A socket.
-    Socket = 12,
-}
-
-impl FileType {
-    /// The type of number `number`, if there is one.
-    #[must_use]
-    pub const fn new(number: u8) -> Option<FileType> {
-        Some(match number {
-            1 => FileType::Fifo,
-            2 => FileType::Character,
-            4 => FileType::Directory,
-            6 => FileType::Block,
-            8 => FileType::Regular,
-            10 => FileType::Symlink,
-            12 => FileType::Socket,
-            _ => return None,
-        })
-    }
-}
 
 /// Where an entry stands among those of its directory: 52 bits, the same from its insertion to its
 /// removal. Listings go by it, and it is what `telldir` tells.
