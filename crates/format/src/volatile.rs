@@ -81,6 +81,8 @@ pub mod lane {
     /// Entries of the record whose freed bits are busy, from its application until they no longer
     /// are.
     pub const FREED: u64 = 232;
+    /// Where the lane's search for a slab with room is: [`search`](super::search), 0 for nowhere.
+    pub const SEARCH: u64 = 240;
     /// First of the words that name, per kind, the head page of the slab leased, plus one.
     pub const SLABS: u64 = 256;
     /// First of the [`KEPT_MAX`] words that name, plus one, the groups that the lane gives up when
@@ -92,6 +94,21 @@ pub mod lane {
     pub const KEPT_MAX: u64 = 16;
     /// Largest number of lanes.
     pub const MAX: u32 = 4096;
+}
+
+/// The name of a search for slabs of kind `kind` that has come to group `group`.
+#[must_use]
+pub const fn search(group: u64, kind: u8) -> u32 {
+    ((group as u32) << 6 | (kind as u32) & 63) + 1
+}
+
+/// Group and kind of the search named `name`; none if it names no search.
+#[must_use]
+pub const fn unpack_search(name: u32) -> Option<(u64, u8)> {
+    match name.checked_sub(1) {
+        Some(name) => Some(((name >> 6) as u64, (name & 63) as u8)),
+        None => None,
+    }
 }
 
 /// The owner of a lane whose process died with an intent unfinished: anybody may adopt it.

@@ -93,6 +93,9 @@ impl<M: Memory, H: Host> Core<M, H> {
         if (0..WORDS).any(|word| self.busy(at(word)) != 0) {
             findings.push(Finding { what: "busy pages in a group at rest", at: bitmap });
         }
+        if !self.is_group_lease_known(group) {
+            findings.push(Finding { what: "group leased by a lane that has another", at: bitmap });
+        }
         let free = GroupBits(bits);
         for page in (0..GROUP_PAGES).filter(|&page| !free.has(page)) {
             let page = group * GROUP_PAGES + page;
@@ -123,6 +126,15 @@ impl<M: Memory, H: Host> Core<M, H> {
         let map = self.memory.load(at, Ordering::Relaxed);
         if self.busy(at) != 0 {
             findings.push(Finding { what: "busy objects in a slab at rest", at });
+        }
+        let is_full = u64::from(map.count_ones()) >= spec.objects();
+        if !self.is_lease_known(head, kind) {
+            findings.push(Finding { what: "slab leased by a lane that has another", at });
+        } else if !is_full
+            && !self.is_slab_leased(head)
+            && !self.is_hinted(head / GROUP_PAGES, kind)
+        {
+            findings.push(Finding { what: "room in a slab that no search finds", at });
         }
         for back in 1..u64::from(spec.slab_pages) {
             if self.descriptor(head + back).ok() != Some(Descriptor::SlabTail(kind, back)) {

@@ -58,12 +58,20 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
+    /// Sets the flag that says that there may be orphans. It is exchanged, never stored: whoever
+    /// takes it learns of the orphans of all who have set it since it was last taken.
+    pub(crate) fn tell_of_orphans(&self) {
+        let flag = self.geometry.head(head::ORPHANS);
+        let (Ok(_) | Err(_)) = self.update(flag, 0, Ordering::Release, |_| Some(1));
+    }
+
     /// Adopts and finishes the intents of dead processes, if there are any.
     pub(crate) fn adopt_orphans(&self) -> Result<()> {
         let flag = self.geometry.head(head::ORPHANS);
         // The flag is taken in one step: a lane that becomes an orphan meanwhile is seen below, or
         // its flag stays.
-        if self.value(flag, Ordering::Relaxed) == 0 || !self.replace(flag, 1, 0, Ordering::AcqRel) {
+        if self.value(flag, Ordering::Relaxed) == 0 || !self.replace(flag, 1, 0, Ordering::Acquire)
+        {
             return Ok(());
         }
         for lane in 0..self.geometry.shape().lanes {

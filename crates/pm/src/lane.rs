@@ -92,15 +92,15 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.replace(self.owner_word(number), from, self.me(), Ordering::AcqRel)
     }
 
-    /// The owner of lane `number`, 0 for nobody.
+    /// The owner of lane `number`, 0 for nobody. Whoever goes on to take the lane acquires it then.
     pub(crate) fn lane_owner(&self, number: u32) -> u32 {
-        self.value(self.owner_word(number), Ordering::Acquire)
+        self.value(self.owner_word(number), Ordering::Relaxed)
     }
 
     /// Makes the caller's lane `number` an orphan, for anybody to adopt.
     pub(crate) fn orphan_lane(&self, number: u32) {
         self.set_value(self.owner_word(number), volatile::ORPHAN, Ordering::Release);
-        self.set_value(self.geometry.head(head::ORPHANS), 1, Ordering::Release);
+        self.tell_of_orphans();
     }
 
     fn try_take_any(&self) -> Option<u32> {
@@ -119,9 +119,14 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     // --- the queue ---------------------------------------------------------------------------
+    //
+    // Its words guard nothing: the lane's owner word does. Whoever finds a cell or the number of
+    // tickets older than it is passes a ticket over, which counts as its turn. One thing must hold,
+    // that nobody sees more tickets served than drawn: who moves SERVING on has seen that many
+    // drawn, and releases it; who looks at both looks at SERVING first, and acquires it.
 
     fn next(&self) -> u32 {
-        self.value(self.geometry.head(head::QUEUE_NEXT), Ordering::Acquire)
+        self.value(self.geometry.head(head::QUEUE_NEXT), Ordering::Relaxed)
     }
 
     fn serving(&self) -> u32 {
@@ -129,7 +134,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     fn queue_is_empty(&self) -> bool {
-        self.next() == self.serving()
+        self.serving() == self.next()
     }
 
     /// Claims the next cell of the ring. Whoever finds it claimed moves the counter on, so a death
@@ -138,16 +143,17 @@ impl<M: Memory, H: Host> Core<M, H> {
         let me = self.me();
         let counter = self.geometry.head(head::QUEUE_NEXT);
         loop {
+            let serving = self.serving();
             let ticket = self.next();
-            if u64::from(ticket.wrapping_sub(self.serving())) >= QUEUE_CELLS {
+            if u64::from(ticket.wrapping_sub(serving)) >= QUEUE_CELLS {
                 self.serve_next();
                 self.check_queue()?;
                 let seen = self.serving();
                 self.sleep(patience, self.geometry.head(head::QUEUE_SERVING), seen, None)?;
                 continue;
             }
-            let claimed = self.replace(self.geometry.queue_cell(ticket), 0, me, Ordering::AcqRel);
-            self.replace(counter, ticket, ticket.wrapping_add(1), Ordering::AcqRel);
+            let claimed = self.replace(self.geometry.queue_cell(ticket), 0, me, Ordering::Relaxed);
+            self.replace(counter, ticket, ticket.wrapping_add(1), Ordering::Relaxed);
             if claimed {
                 return Ok(ticket);
             }
@@ -163,7 +169,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             // And a handler may use the turn of the thread that it interrupted.
             let is_my_turn = ahead == 0
                 || u64::from(ahead) >= QUEUE_CELLS
-                || self.value(self.geometry.queue_cell(serving), Ordering::Acquire) == self.me();
+                || self.value(self.geometry.queue_cell(serving), Ordering::Relaxed) == self.me();
             if is_my_turn && let Some(number) = self.try_take_any() {
                 return Ok(number);
             }
@@ -199,7 +205,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Gives ticket `ticket` of thread `holder` up and lets the next one be served.
     fn strike_ticket(&self, ticket: u32, holder: u32) {
-        self.replace(self.geometry.queue_cell(ticket), holder, 0, Ordering::AcqRel);
+        self.replace(self.geometry.queue_cell(ticket), holder, 0, Ordering::Relaxed);
         self.serve_next();
     }
 
@@ -211,15 +217,15 @@ impl<M: Memory, H: Host> Core<M, H> {
             if serving == self.next() {
                 return;
             }
-            let holder = self.value(self.geometry.queue_cell(serving), Ordering::Acquire);
+            let holder = self.value(self.geometry.queue_cell(serving), Ordering::Relaxed);
             if holder != 0 && self.holds_ticket(holder) {
                 return;
             }
             if holder != 0 {
                 let cell = self.geometry.queue_cell(serving);
-                self.replace(cell, holder, 0, Ordering::AcqRel);
+                self.replace(cell, holder, 0, Ordering::Relaxed);
             }
-            self.replace(at, serving, serving.wrapping_add(1), Ordering::AcqRel);
+            self.replace(at, serving, serving.wrapping_add(1), Ordering::Release);
             self.memory.wake(at, u32::MAX);
         }
     }

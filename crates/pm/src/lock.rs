@@ -55,9 +55,9 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
-    /// The lane that holds lock `number` exclusively.
+    /// The lane that holds lock `number` exclusively; orders nothing.
     pub(crate) fn holder(&self, number: u32) -> Option<u32> {
-        owner_of(self.value(self.lock_word(number).plus(lock::WORD), Ordering::Acquire))
+        owner_of(self.value(self.lock_word(number).plus(lock::WORD), Ordering::Relaxed))
     }
 
     /// Word `place` of lane `holder`'s held list.
@@ -147,7 +147,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Waits a while for lock `number` to lose its exclusive holder.
     fn wait_for_owner(&self, number: u32, patience: &mut Patience) -> Result<()> {
         let at = self.lock_word(number).plus(lock::WORD);
-        let value = self.value(at, Ordering::Acquire);
+        let value = self.value(at, Ordering::Relaxed);
         let Some(owner) = owner_of(value) else {
             return Ok(());
         };
@@ -163,7 +163,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             return Ok(());
         }
         let flag = |value: u32| (value & OWNER != 0).then_some(value | lock::WAITERS);
-        match self.update(at, 0, Ordering::AcqRel, flag) {
+        match self.update(at, 0, Ordering::Relaxed, flag) {
             Ok(value) => self.sleep(patience, at, value | lock::WAITERS, Some(owner)),
             Err(_) => Ok(()),
         }
@@ -193,7 +193,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                 continue;
             }
             let flag = |value: u32| Some(value | lock::WAITERS);
-            let (Ok(value) | Err(value)) = self.update(at, 0, Ordering::AcqRel, flag);
+            let (Ok(value) | Err(value)) = self.update(at, 0, Ordering::Relaxed, flag);
             // Either the reader sees the flag when it lets go, or its name is gone already.
             self.memory.full_fence();
             if self.find_reader(holder, number).is_none() {
@@ -202,7 +202,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.sleep(patience, at, value | lock::WAITERS, Some(reader))?;
         }
         let clear = |value: u32| Some(value & !lock::READERS);
-        let (Ok(_) | Err(_)) = self.update(at, 0, Ordering::AcqRel, clear);
+        let (Ok(_) | Err(_)) = self.update(at, 0, Ordering::Relaxed, clear);
         Ok(())
     }
 
@@ -238,7 +238,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     fn name_is_gone(&self, at: Offset) {
         self.memory.full_fence();
         let clear = |value: u32| (value & lock::WAITERS != 0).then_some(value & !lock::WAITERS);
-        if self.update(at, 0, Ordering::AcqRel, clear).is_ok() {
+        if self.update(at, 0, Ordering::Relaxed, clear).is_ok() {
             self.memory.wake(at, u32::MAX);
         }
     }

@@ -87,6 +87,16 @@ impl<M: Memory, H: Host> Core<M, H> {
         (number < self.groups() && self.group_lease(number) == lane + 1).then_some(number)
     }
 
+    /// Whether the lease of group `number` is nobody's, or one of whom it names.
+    pub(crate) fn is_group_lease_known(&self, number: u64) -> bool {
+        match self.group_lease(number).checked_sub(1) {
+            Some(lane) if lane < self.geometry.shape().lanes => {
+                [Side::Low, Side::High].iter().any(|&side| self.leased(lane, side) == Some(number))
+            }
+            leased => leased.is_none(),
+        }
+    }
+
     fn group_lease(&self, number: u64) -> u32 {
         self.value(self.geometry.group_record(number).plus(group::LEASE), Ordering::Relaxed)
     }
@@ -310,8 +320,6 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 self.core.end_lease(self.lane, number);
             }
         }
-        let at = self.core.lease_word(self.lane, side);
-        self.core.set_value(at, 0, Ordering::Relaxed);
         Ok(())
     }
 
@@ -351,7 +359,6 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             if !self.core.take_lease(self.lane, Side::High, number, 0) {
                 return None;
             }
-            self.core.set_class(number, volatile::CLASS_FULL);
         }
         if !self.unavailable(number).is_free(run) {
             return None;
@@ -436,14 +443,11 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             return Ok(None);
         }
         let taken = self.take_in(side, number, pages)?;
-        if taken.is_some() {
-            self.core.set_class(number, volatile::CLASS_FULL);
-            if side == Side::High {
-                let rotor = self.core.geometry.head(head::ROTOR);
-                self.core.set_value(rotor, number as u32 + 1, Ordering::Relaxed);
-            }
-        } else {
+        if taken.is_none() {
             self.part_with_group(side)?;
+        } else if side == Side::High {
+            let rotor = self.core.geometry.head(head::ROTOR);
+            self.core.set_value(rotor, number as u32 + 1, Ordering::Relaxed);
         }
         Ok(taken)
     }

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-use conquest_format::volatile::{self, head, lane, slot};
+use conquest_format::volatile::{self, lane, slot};
 
 use crate::Result;
 use crate::core::Core;
@@ -52,9 +52,8 @@ impl<M: Memory, H: Host> Core<M, H> {
                 self.settle_lane(lane)?;
             }
         }
-        self.forget_searches();
         // It may have died while it made a lane an orphan, or had adopted one.
-        self.set_value(self.geometry.head(head::ORPHANS), 1, Ordering::Release);
+        self.tell_of_orphans();
         let state = self.geometry.slot(number).plus(slot::STATE);
         self.set_value(state, 0, Ordering::Relaxed);
         Ok(())
@@ -92,6 +91,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.end_kept_leases(lane);
         self.release_all(lane);
         self.settle_reclaim(lane);
+        self.settle_search(lane);
         if self.intent(lane).code == 0 {
             self.leave_lane(lane);
         } else {

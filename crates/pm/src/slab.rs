@@ -14,8 +14,8 @@ use core::sync::atomic::Ordering;
 
 use conquest_format::descriptor::Descriptor;
 use conquest_format::journal::{Action, Entry};
-use conquest_format::kind::{KINDS, Kind};
-use conquest_format::volatile::{group, head, lane, slab};
+use conquest_format::kind::Kind;
+use conquest_format::volatile::{self, group, head, lane, slab};
 use conquest_format::{GROUP_PAGES, Offset, WORD, geometry};
 
 use crate::core::Core;
@@ -90,6 +90,29 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
+    /// Whether a search would find room in group `number` that a slab of `kind` has there.
+    pub(crate) fn is_hinted(&self, number: u64, kind: Kind) -> bool {
+        let (at, bit) = self.partial_word(number, kind);
+        let hints = self.update(at, u32::MAX, Ordering::Relaxed, |_| None);
+        let from = self.value(self.partial_from(kind), Ordering::Relaxed);
+        hints.is_err_and(|hints| hints & bit != 0) && u64::from(from) <= number
+    }
+
+    /// Whether the lease of the slab of `kind` at `page` is nobody's, or one of whom it names.
+    pub(crate) fn is_lease_known(&self, page: u64, kind: Kind) -> bool {
+        match self.slab_lease(page).checked_sub(1) {
+            Some(lane) if lane < self.geometry.shape().lanes => {
+                self.leased_slab(lane, kind) == Some(page)
+            }
+            leased => leased.is_none(),
+        }
+    }
+
+    /// Whether somebody has leased the slab at `page`.
+    pub(crate) fn is_slab_leased(&self, page: u64) -> bool {
+        self.slab_lease(page) != 0
+    }
+
     /// The slab of `kind` that lane `lane` has leased, if it still is one.
     fn leased_slab(&self, lane: u32, kind: Kind) -> Option<u64> {
         let at = self.slab_word(lane, kind);
@@ -135,15 +158,26 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
-    /// Makes every search for a slab with room start from the first group: a search may have died.
-    pub(crate) fn forget_searches(&self) {
-        for kind in (0..KINDS as u8).filter_map(Kind::new) {
-            let (Ok(_) | Err(_)) =
-                self.update(self.partial_from(kind), 0, Ordering::AcqRel, |_| Some(0));
+    /// Notes how far lane `lane`'s search for a slab of `kind` with room has come.
+    fn note_search(&self, lane: u32, group: u64, kind: Kind) {
+        let at = self.geometry.lane_record(lane).plus(lane::SEARCH);
+        self.set_value(at, volatile::search(group, kind.number()), Ordering::Relaxed);
+    }
+
+    /// Lets others search on from where a dead owner of lane `lane` was, here and further on.
+    pub(crate) fn settle_search(&self, lane: u32) {
+        let at = self.geometry.lane_record(lane).plus(lane::SEARCH);
+        let name = self.value(at, Ordering::Relaxed);
+        if let Some((group, kind)) = volatile::unpack_search(name)
+            && let Some(kind) = Kind::new(kind)
+            && group < self.groups()
+        {
+            self.set_partial(group, kind);
         }
     }
 
-    /// Finishes what a dead owner of lane `lane` was giving back.
+    /// Finishes what a dead owner of lane `lane` was giving back, or had given back before: a lease
+    /// that it has taken there since then is as good as ended.
     pub(crate) fn settle_reclaim(&self, lane: u32) {
         let at = self.geometry.lane_record(lane).plus(lane::RECLAIM);
         let Some(page) = self.value(at, Ordering::Relaxed).checked_sub(1) else {
@@ -153,7 +187,6 @@ impl<M: Memory, H: Host> Core<M, H> {
         if page < self.groups() * GROUP_PAGES && self.drop_slab_lease(lane, page) {
             self.note_object_freed(page);
         }
-        self.set_value(at, 0, Ordering::Relaxed);
     }
 }
 
@@ -245,6 +278,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         };
         let target = self.core.geometry.slab_map(page);
         self.stage(Entry { target, action: Action::Allocate, operand: 1 << index })?;
+        // Of a new slab, this is where the lane takes the lease.
         let lease = next << 16 | (self.lane + 1);
         self.core.set_value(self.core.slab_lease_word(page), lease, Ordering::Relaxed);
         let size = u64::from(spec.object_size);
@@ -302,8 +336,6 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 self.core.end_slab_lease(self.lane, page);
             }
         }
-        let at = self.core.slab_word(self.lane, kind);
-        self.core.set_value(at, 0, Ordering::Relaxed);
         Ok(())
     }
 
@@ -330,11 +362,16 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let first = u64::from(self.core.value(from, Ordering::Acquire));
         let groups = self.core.slab_groups();
         // Claims the search before looking: whoever frees meanwhile lowers the word again.
-        let all = (groups as u32).max(first as u32);
+        if first >= groups {
+            return None;
+        }
+        self.core.note_search(self.lane, first, kind);
+        let all = groups as u32;
         if !self.core.replace(from, first as u32, all, Ordering::AcqRel) {
             return None;
         }
         for number in first..groups {
+            self.core.note_search(self.lane, number, kind);
             if !self.core.take_partial(number, kind) {
                 continue;
             }
@@ -395,6 +432,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     fn new_slab(&mut self, kind: Kind) -> Result<u64> {
         let pages = u64::from(self.core.spec(kind).slab_pages);
         let head = self.take_pages(Side::Low, pages)?;
+        self.cover_slab_groups(head / GROUP_PAGES);
         self.describe(head, pages, |page| match page - head {
             0 => Descriptor::Slab(kind),
             back => Descriptor::SlabTail(kind, back),
@@ -403,8 +441,6 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         // changes.
         let target = self.core.geometry.slab_map(head);
         self.stage(Entry { target, action: Action::Set, operand: 0 })?;
-        self.cover_slab_groups(head / GROUP_PAGES);
-        self.core.set_value(self.core.slab_lease_word(head), self.lane + 1, Ordering::Release);
         let at = self.core.slab_word(self.lane, kind);
         self.core.set_value(at, head as u32 + 1, Ordering::Relaxed);
         Ok(head)
@@ -425,7 +461,6 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// Gives the slab at `head` back to the page manager, if it is empty and nobody has leased it:
     /// a record of its own, after the transaction's. The lane is still held, no lock is.
     pub(crate) fn reclaim_slab(&mut self, head: u64) -> Result<()> {
-        let at = self.core.geometry.lane_record(self.lane).plus(lane::RECLAIM);
         let Ok(Descriptor::Slab(kind)) = self.core.descriptor(head) else {
             return Ok(());
         };
@@ -438,6 +473,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         if self.core.slab_lease(head) != 0 || !is_empty(self.core) {
             return Ok(());
         }
+        let at = self.core.geometry.lane_record(self.lane).plus(lane::RECLAIM);
         self.core.set_value(at, head as u32 + 1, Ordering::Relaxed);
         let lease = self.core.slab_lease_word(head);
         if self.core.replace(lease, 0, self.lane + 1, Ordering::AcqRel) {
@@ -449,7 +485,6 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             }
             self.core.drop_slab_lease(self.lane, head);
         }
-        self.core.set_value(at, 0, Ordering::Relaxed);
         Ok(())
     }
 }

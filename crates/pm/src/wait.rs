@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use std::time::Duration;
 
 use conquest_format::Offset;
-use conquest_format::volatile::{self, head, lane, slot};
+use conquest_format::volatile::{self, lane, slot};
 
 use crate::core::{Core, Holder};
 use crate::host::Host;
@@ -90,7 +90,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         };
         if owner == volatile::ORPHAN {
             // Whoever waits for lanes, or begins next, adopts it.
-            self.set_value(self.geometry.head(head::ORPHANS), 1, Ordering::Release);
+            self.tell_of_orphans();
             return Ok(false);
         }
         if number >= self.geometry.shape().slots {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use conquest_format::Offset;
 use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::volatile::{group, slab};
-use conquest_format::{GROUP_PAGES, journal};
+use conquest_format::{GROUP_PAGES, WORD, journal};
 use conquest_pm::memory::Memory;
 use conquest_pm::{Error, Object, Ptr};
 use loom_support::*;
@@ -72,18 +72,19 @@ fn a_freed_object_is_allocated_after_its_record_is_retired() {
     object(3);
 }
 
-#[test]
-fn freed_pages_are_allocated_after_their_record_is_retired() {
+/// The freed page's bit is bit `page` of its word of busy bits.
+fn pages(page: u64, preemptions: usize) {
     let fixture = Fixture::new(2, 2, Waits::TimeOut, |fixture| {
         let mut tx = fixture.actor(TAKER).begin().unwrap();
         let run = tx.alloc_run(RUN, GROUP_PAGES, None).unwrap();
         tx.finish_run(run);
         tx.commit().unwrap();
     });
-    explore("busy pages", 3, move || {
+    explore(&format!("busy page {page}"), preemptions, move || {
         let geometry = fixture.geometry();
-        watch(&fixture, geometry.bitmap(0), geometry.group_record(0).plus(group::BUSY));
-        let (giver, page) = (fixture.actor(GIVER), geometry.page(3));
+        let half = group::BUSY + page / 32 * WORD;
+        watch(&fixture, geometry.bitmap(0), geometry.group_record(0).plus(half));
+        let (giver, page) = (fixture.actor(GIVER), geometry.page(page));
         let giver = spawn(move || {
             let mut tx = giver.begin().unwrap();
             tx.free_run(page, 1, RUN).unwrap();
@@ -100,4 +101,10 @@ fn freed_pages_are_allocated_after_their_record_is_retired() {
         }
         giver.join().unwrap();
     });
+}
+
+#[test]
+fn freed_pages_are_allocated_after_their_record_is_retired() {
+    pages(3, 3);
+    pages(40, 2);
 }

@@ -474,31 +474,39 @@ fn a_stopped_holder_is_named_and_not_recovered() {
 #[test]
 fn an_interruptible_wait_ends_by_a_signal() {
     alone("an_interruptible_wait_ends_by_a_signal", || {
-        let file = region(2);
+        let file = region(3);
         let core = open(&file.0);
         handle(libc::SIGUSR2, ignore);
-        let mut tx = core.begin().unwrap();
-        tx.lock(0, Mode::Exclusive).unwrap();
-        let ends = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let (say, hear) = mpsc::channel();
-            let waiter = scope.spawn(|| {
-                let say = say;
-                say.send(thread_id()).unwrap();
-                let mut tx = core.begin_interruptible().unwrap();
-                let waited = tx.lock(0, Mode::Exclusive);
-                ends.store(true, Ordering::SeqCst);
-                waited
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let mut tx = core.begin().unwrap();
+            tx.lock(0, mode).unwrap();
+            let ends = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let (say, hear) = mpsc::channel();
+                let waiter = scope.spawn(|| {
+                    let say = say;
+                    say.send(thread_id()).unwrap();
+                    let mut tx = core.begin_interruptible().unwrap();
+                    let waited = tx.lock(0, Mode::Exclusive);
+                    ends.store(true, Ordering::SeqCst);
+                    waited
+                });
+                let thread = hear.recv_timeout(LIMIT).unwrap();
+                until("the wait ends", || {
+                    let (process, signal) = (std::process::id(), libc::SIGUSR2);
+                    // SAFETY: no memory is passed; to a thread of this process.
+                    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
+                    ends.load(Ordering::SeqCst)
+                });
+                assert!(matches!(waiter.join().unwrap(), Err(Error::Interrupted)));
+                // Who gave up holds nobody up who may share.
+                if mode == Mode::Shared {
+                    let mut other = core.begin().unwrap();
+                    other.lock(0, Mode::Shared).unwrap();
+                }
             });
-            let thread = hear.recv_timeout(LIMIT).unwrap();
-            until("the wait ends", || {
-                // SAFETY: no memory is passed; to a thread of this process.
-                unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR2) };
-                ends.load(Ordering::SeqCst)
-            });
-            assert!(matches!(waiter.join().unwrap(), Err(Error::Interrupted)));
-        });
-        tx.commit().unwrap();
+            tx.commit().unwrap();
+        }
         assert_clean(&core);
     });
 }

@@ -70,6 +70,21 @@ fn path() -> &'static Path {
     Path::new("simulated core")
 }
 
+/// A simulated machine with a fresh region of one group, which nobody has attached yet.
+///
+/// # Errors
+/// Those of making it; [`Error::TooLarge`] if the shape is impossible.
+pub fn fresh(shape: Shape, needs_write_back: bool) -> Result<(RecordingMemory, World), Error> {
+    let impossible = Error::TooLarge { what: "shape", wanted: 0, most: 0 };
+    let geometry = Geometry::new(shape).ok_or(impossible)?;
+    let image = Arc::new(Image::new(geometry.len()));
+    let memory = RecordingMemory::new(image, geometry.volatile(), needs_write_back);
+    let world = World::new(memory.clock());
+    let new = NewRegion { shape, kinds: shelf::kinds(), uuid: [1; 16], created: 1, groups: 1 };
+    make(&memory.actor(0), &world.process(9), path(), &new)?;
+    Ok((memory, world))
+}
+
 /// Attaches the region in `memory` as simulated process `pid`.
 ///
 /// # Errors
@@ -110,17 +125,7 @@ impl Plan {
     pub fn base(&self) -> Result<(Arc<Image>, Contents), String> {
         let text = |error: Error| format!("before the recording: {error}");
         let geometry = Geometry::new(shape()).ok_or("impossible shape")?;
-        let image = Arc::new(Image::new(geometry.len()));
-        let memory = RecordingMemory::new(image, geometry.volatile(), false);
-        let world = World::new(memory.clock());
-        let new = NewRegion {
-            shape: shape(),
-            kinds: shelf::kinds(),
-            uuid: [1; 16],
-            created: 1,
-            groups: 1,
-        };
-        make(&memory.actor(0), &world.process(9), path(), &new).map_err(text)?;
+        let (memory, world) = fresh(shape(), false).map_err(text)?;
         // What stands in the tables of groups that have no space yet is nobody's business.
         for group in 1..shape().max_groups {
             memory.actor(0).put_bytes(geometry.bitmap(group), &[0xA5; LINE as usize]);

@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panics")]
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use conquest_format::descriptor::Descriptor;
@@ -11,25 +10,18 @@ use conquest_format::kind::Kind;
 use conquest_format::volatile::{self, group, lane, lock, slab};
 use conquest_format::{Geometry, Offset};
 use conquest_pm::Error;
-use conquest_pm::attach::{NewRegion, make};
 use conquest_pm::check::Reachable;
 use conquest_pm::memory::Memory;
-use conquest_testkit::scenario::{SimCore, SimMemory, attach, shape};
-use conquest_testkit::shelf::{Node, kinds};
-use conquest_testkit::{DyingMemory, Image, RecordingMemory, World};
+use conquest_testkit::DyingMemory;
+use conquest_testkit::scenario::{SimCore, SimMemory, attach, fresh, shape};
+use conquest_testkit::shelf::Node;
 
 /// The tag of the first attach generation.
 const TAG: u32 = 1;
 
 /// A region with one node and a run of three pages, and where they are.
 fn region() -> (SimCore, Offset, Offset) {
-    let geometry = Geometry::new(shape()).unwrap();
-    let image = Arc::new(Image::new(geometry.len()));
-    let memory = RecordingMemory::new(image, geometry.volatile(), false);
-    let world = World::new(memory.clock());
-    let new = NewRegion { shape: shape(), kinds: kinds(), uuid: [0; 16], created: 0, groups: 1 };
-    let path = std::path::Path::new("simulated");
-    make(&memory.actor(0), &world.process(1), path, &new).unwrap();
+    let (memory, world) = fresh(shape(), false).unwrap();
     let core = attach(DyingMemory::counting(memory.actor(0)), &world, 1).unwrap();
     let (node, run) = core
         .run(|tx| {
@@ -155,17 +147,12 @@ fn a_word_of_an_earlier_generation_is_nothing() {
 
 #[test]
 fn one_process_that_finds_damage_stops_the_others() {
-    let geometry = Geometry::new(shape()).unwrap();
-    let image = Arc::new(Image::new(geometry.len()));
-    let memory = RecordingMemory::new(image, geometry.volatile(), false);
-    let world = World::new(memory.clock());
-    let new = NewRegion { shape: shape(), kinds: kinds(), uuid: [0; 16], created: 0, groups: 1 };
-    make(&memory.actor(0), &world.process(1), std::path::Path::new("x"), &new).unwrap();
+    let (memory, world) = fresh(shape(), false).unwrap();
     let open = |pid| attach(DyingMemory::counting(memory.actor(0)), &world, pid).unwrap();
     let (first, second) = (open(1), open(2));
     drop(second.begin().unwrap());
     // A lock held by a lane that does not exist.
-    first.memory().store(geometry.lock(1), tagged(0xFFFF), Relaxed);
+    first.memory().store(first.geometry().lock(1), tagged(0xFFFF), Relaxed);
     let mut tx = first.begin().unwrap();
     assert!(matches!(tx.lock(1, conquest_pm::Mode::Exclusive), Err(Error::Corrupt { .. })));
     drop(tx);

@@ -3,31 +3,41 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panics")]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
-use conquest_format::geometry::STATE_ROOTS;
+use conquest_format::geometry::{STATE_ROOTS, Shape};
 use conquest_format::kind::Kind;
-use conquest_format::{GROUP, GROUP_PAGES, Geometry, Offset, PAGE};
-use conquest_pm::attach::{NewRegion, make};
+use conquest_format::{GROUP, GROUP_PAGES, Offset, PAGE};
 use conquest_pm::check::Reachable;
 use conquest_pm::memory::Memory;
-use conquest_pm::{Error, Object, Ptr};
-use conquest_testkit::scenario::{SimCore, attach, shape};
-use conquest_testkit::shelf::{Node, Op, examine, kinds, perform};
-use conquest_testkit::{DyingMemory, Image, RecordingMemory, Rng, World};
+use conquest_pm::{Error, Mode, Object, Ptr};
+use conquest_testkit::scenario::{SimCore, attach, fresh, shape};
+use conquest_testkit::shelf::{Node, Op, examine, perform};
+use conquest_testkit::{DyingMemory, Fate, Rng};
 
 const PAPER: u8 = 2;
 
 fn region() -> SimCore {
-    let geometry = Geometry::new(shape()).unwrap();
-    let memory =
-        RecordingMemory::new(Arc::new(Image::new(geometry.len())), geometry.volatile(), false);
-    let world = World::new(memory.clock());
-    let new = NewRegion { shape: shape(), kinds: kinds(), uuid: [0; 16], created: 0, groups: 1 };
-    let path = std::path::Path::new("simulated");
-    make(&memory.actor(0), &world.process(1), path, &new).unwrap();
+    region_of(shape())
+}
+
+fn region_of(shape: Shape) -> SimCore {
+    let (memory, world) = fresh(shape, false).unwrap();
     attach(DyingMemory::counting(memory.actor(0)), &world, 1).unwrap()
+}
+
+/// Allocates a run in a transaction of its own; the group it is in, and where.
+fn take_run(core: &SimCore, pages: u64) -> (u64, Offset) {
+    let mut tx = core.begin().unwrap();
+    let run = tx.alloc_run(paper(), pages, None).unwrap();
+    let at = tx.finish_run(run);
+    tx.commit().unwrap();
+    (core.geometry().page_of(at).unwrap() / GROUP_PAGES, at)
+}
+
+fn free_run(core: &SimCore, at: Offset, pages: u64) {
+    core.run(|tx| tx.free_run(at, pages, paper())).unwrap();
 }
 
 fn paper() -> Kind {
@@ -93,6 +103,123 @@ fn runs_never_overlap_and_all_space_can_be_used() {
 }
 
 #[test]
+fn freed_pages_are_reused_last() {
+    let core = region();
+    let mut seen = Vec::new();
+    for _ in 0..100 {
+        let (_, at) = take_run(&core, 1);
+        assert!(!seen.contains(&at), "{at} again after {} others", seen.len());
+        seen.push(at);
+        free_run(&core, at, 1);
+    }
+}
+
+#[test]
+fn long_runs_go_round_the_groups() {
+    let core = region();
+    // Three groups, of which the lane has leased the last.
+    let mut grows = core.begin().unwrap();
+    let _runs = [0; 3].map(|_| grows.alloc_run(paper(), GROUP_PAGES, None).unwrap());
+    drop(grows);
+    let (first, at) = take_run(&core, GROUP_PAGES);
+    let (second, _) = take_run(&core, GROUP_PAGES);
+    free_run(&core, at, GROUP_PAGES);
+    // Another lane, as this one is held.
+    let held = core.begin().unwrap();
+    let (third, _) = take_run(&core, GROUP_PAGES);
+    drop(held);
+    assert_eq!([first, second, third], [2, 0, 1]);
+}
+
+#[test]
+fn a_lane_that_moves_on_leaves_its_group_to_others() {
+    let core = region_of(Shape { max_groups: 2, ..shape() });
+    assert_eq!(take_run(&core, 4).0, 0);
+    let mut moves_on = core.begin().unwrap();
+    let _run = moves_on.alloc_run(paper(), GROUP_PAGES, None).unwrap();
+    assert_eq!(core.groups(), 2);
+    assert_eq!(take_run(&core, 400).0, 0, "by another lane");
+    moves_on.commit().unwrap();
+}
+
+#[test]
+fn who_wants_what_his_own_interrupted_operation_holds_is_told_so() {
+    let core = region_of(Shape { max_groups: 1, ..shape() });
+    let mut interrupted = core.begin().unwrap();
+    let _run = interrupted.alloc_run(paper(), 4, None).unwrap();
+    let mut handler = core.begin().unwrap();
+    let refused = handler.alloc_run(paper(), 4, None);
+    assert!(matches!(refused, Err(Error::OwnLane)), "{refused:?}");
+}
+
+#[test]
+fn a_death_in_a_search_hides_no_room() {
+    let mut deaths = 0;
+    for store in 1.. {
+        let (memory, world) = fresh(Shape { lanes: 2, ..shape() }, false).unwrap();
+        let core = attach(DyingMemory::counting(memory.actor(0)), &world, 1).unwrap();
+        let mut tx = core.begin().unwrap();
+        let nodes: Vec<Ptr<Node>> = (0..40)
+            .map(|_| {
+                let fresh = tx.alloc::<Node>().unwrap();
+                tx.seal(fresh)
+            })
+            .collect();
+        tx.commit().unwrap();
+        // Room in the first slab, which nobody has leased any more.
+        core.run(|tx| nodes[..3].iter().try_for_each(|&node| tx.free(node))).unwrap();
+        let pages = core.pages_used();
+        // From now on operations have the other lane.
+        let held = core.begin().unwrap();
+        let killed = world.clone();
+        let dies = Fate::Unwind(Box::new(move || killed.kill(2)));
+        let dying = DyingMemory::new(memory.actor(0), store, dies);
+        let take = |core: &SimCore| {
+            core.run(|tx| {
+                let fresh = tx.alloc::<Node>()?;
+                let node = tx.seal(fresh);
+                tx.set(root(), node.word())
+            })
+        };
+        let died = catch_unwind(AssertUnwindSafe(|| {
+            let victim = attach(dying, &world, 2).unwrap();
+            take(&victim).unwrap();
+            victim.detach().unwrap();
+        }));
+        core.recover().unwrap();
+        take(&core).unwrap();
+        assert_eq!(core.pages_used(), pages, "after a death at store {store}");
+        drop(held);
+        if died.is_ok() {
+            break;
+        }
+        deaths += 1;
+    }
+    assert!(deaths > 20, "{deaths}");
+}
+
+#[test]
+fn what_is_recovered_once_is_not_recovered_again() {
+    let (memory, world) = fresh(shape(), false).unwrap();
+    let core = attach(DyingMemory::counting(memory.actor(0)), &world, 1).unwrap();
+    let stores = || {
+        let before = core.memory().stores();
+        core.recover().unwrap();
+        core.memory().stores() - before
+    };
+    assert_eq!(stores(), 0);
+    let other = attach(DyingMemory::counting(memory.actor(0)), &world, 2).unwrap();
+    other.detach().unwrap();
+    assert_eq!(stores(), 0, "after one that left");
+    let dies = attach(DyingMemory::counting(memory.actor(0)), &world, 3).unwrap();
+    let mut tx = core::mem::ManuallyDrop::new(dies.begin().unwrap());
+    tx.lock(0, Mode::Exclusive).unwrap();
+    world.kill(3);
+    assert!(stores() > 0);
+    assert_eq!(stores(), 0, "again");
+}
+
+#[test]
 fn a_part_of_a_run_can_be_freed_but_nothing_twice() {
     let core = region();
     let at = core
@@ -142,6 +269,43 @@ fn objects_come_zeroed_and_are_reused_last() {
     }
     // The slab has 32 objects: now the first one comes again.
     assert_eq!(take().offset(), seen[0]);
+}
+
+#[test]
+fn an_object_holds_what_it_was_filled_with() {
+    let core = region();
+    let mut tx = core.begin().unwrap();
+    let fresh = tx.alloc::<Node>().unwrap();
+    tx.fill(&fresh, 16, b"sixteen bytes on").unwrap();
+    tx.fill_word(&fresh, 0, 7).unwrap();
+    assert!(matches!(tx.fill(&fresh, 380, b"more!"), Err(Error::TooLarge { .. })));
+    assert!(matches!(tx.fill_word(&fresh, 48, 7), Err(Error::TooLarge { .. })));
+    let node = tx.seal(fresh);
+    tx.commit().unwrap();
+    let place = core.resolve(node).unwrap();
+    let mut bytes = vec![0xFF; place.len() as usize];
+    core.memory().read(place.offset(), &mut bytes);
+    let mut expected = vec![0; place.len() as usize];
+    expected[0] = 7;
+    expected[16..32].copy_from_slice(b"sixteen bytes on");
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn an_object_is_freed_once() {
+    let core = region();
+    let mut tx = core.begin().unwrap();
+    let nodes = [0; 2].map(|_| {
+        let fresh = tx.alloc::<Node>().unwrap();
+        tx.seal(fresh)
+    });
+    tx.commit().unwrap();
+    let mut tx = core.begin().unwrap();
+    tx.free(nodes[0]).unwrap();
+    tx.free(nodes[1]).unwrap();
+    assert!(matches!(tx.free(nodes[0]), Err(Error::Corrupt { what: "freed object", .. })));
+    tx.commit().unwrap();
+    assert_eq!(core.check(&Reachable::default()).unwrap(), []);
 }
 
 /// The same object under another type.

@@ -10,16 +10,15 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
+use conquest_format::Offset;
 use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::kind::Kind;
-use conquest_format::{Geometry, Offset};
-use conquest_pm::attach::{NewRegion, make};
 use conquest_pm::check::Reachable;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Error, Ptr, Result};
-use conquest_testkit::scenario::{SimCore, attach, shape};
-use conquest_testkit::shelf::{Node, kinds};
-use conquest_testkit::{DyingMemory, Fate, Image, RecordingMemory, World, become_actor};
+use conquest_testkit::scenario::{SimCore, attach, fresh, shape};
+use conquest_testkit::shelf::Node;
+use conquest_testkit::{DyingMemory, Fate, RecordingMemory, World, become_actor};
 
 /// Objects that fill a slab and begin another one.
 const NODES: usize = 40;
@@ -38,12 +37,7 @@ fn root(index: u64) -> Offset {
 
 /// A region whose first group has room for few slabs.
 fn fixture() -> Fixture {
-    let geometry = Geometry::new(shape()).unwrap();
-    let image = Arc::new(Image::new(geometry.len()));
-    let memory = RecordingMemory::new(image, geometry.volatile(), false);
-    let world = World::new(memory.clock());
-    let new = NewRegion { shape: shape(), kinds: kinds(), uuid: [0; 16], created: 0, groups: 1 };
-    make(&memory.actor(0), &world.process(9), std::path::Path::new("simulated"), &new).unwrap();
+    let (memory, world) = fresh(shape(), false).unwrap();
     let mut fixture = Fixture { memory, world, filler: Offset::NONE };
     let core = fixture.process(9);
     fixture.filler = core

@@ -7,12 +7,19 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panics")]
 
-use conquest_format::geometry::STATE_GROUPS;
+use std::sync::atomic::Ordering;
+
+use conquest_format::geometry::{STATE_GROUPS, STATE_ROOTS};
 use conquest_format::journal::{COMMIT, LANE};
-use conquest_format::{Geometry, WORD};
-use conquest_testkit::scenario::{Plan, Scenario, shape};
+use conquest_format::kind::Kind as KindNumber;
+use conquest_format::{GROUP_PAGES, Geometry, Offset, PAGE, WORD};
+use conquest_pm::memory::Memory;
+use conquest_testkit::explore;
+use conquest_testkit::scenario::{Plan, Scenario, attach, fresh, shape};
 use conquest_testkit::shelf::{FILLER, Op};
-use conquest_testkit::{Event, Kind, Mark, Options, explore};
+use conquest_testkit::{
+    DyingMemory, Event, Kind, Mark, Options, Recording, RecordingMemory, World,
+};
 
 /// Steps of attaching and of the operation that dies, at most.
 const STEPS: u64 = 200;
@@ -146,4 +153,53 @@ fn a_new_group_is_durable_before_what_others_put_there() {
         }
     }
     assert!(deaths > 0);
+}
+
+/// A run of two pages that once held something else, of which `filled` bytes are filled.
+fn recycled(filled: usize) -> (Recording, Offset) {
+    let (memory, world) = fresh(shape(), false).unwrap();
+    let core = attach(DyingMemory::counting(memory.actor(0)), &world, 0).unwrap();
+    let paper = KindNumber::new(2).unwrap();
+    let old = vec![0xA5; GROUP_PAGES as usize * PAGE as usize];
+    let mut tx = core.begin().unwrap();
+    let mut run = tx.alloc_run(paper, GROUP_PAGES, None).unwrap();
+    tx.append(&mut run, &old).unwrap();
+    let all = tx.finish_run(run);
+    tx.commit().unwrap();
+    core.run(|tx| tx.free_run(all, GROUP_PAGES, paper)).unwrap();
+    core.detach().unwrap();
+    let volatile = core.geometry().volatile();
+    let memory = RecordingMemory::new(memory.snapshot(), volatile, true);
+    let core = attach(DyingMemory::counting(memory.actor(0)), &world, 0).unwrap();
+    let mut tx = core.begin().unwrap();
+    let mut run = tx.alloc_run(paper, 2, None).unwrap();
+    tx.append(&mut run, &[0x5A; 2 * PAGE as usize][..filled]).unwrap();
+    let at = tx.finish_run(run);
+    tx.set(STATE_ROOTS, at.bytes()).unwrap();
+    tx.commit().unwrap();
+    (memory.recording(), at)
+}
+
+#[test]
+fn nothing_of_a_pages_former_life_comes_back() {
+    for filled in [0, 8, 3000, 2 * PAGE as usize] {
+        let (recording, at) = recycled(filled);
+        let first = recording.events.len().saturating_sub(60);
+        let options = Options { first, states: STATES, depth: 0, ..Options::default() };
+        let found = explore(&recording, &options, |memory, _| {
+            let world = World::new(memory.clock());
+            let alive = DyingMemory::counting(memory.this_thread());
+            let core = attach(alive, &world, 5).map_err(|error| error.to_string())?;
+            if core.memory().load(STATE_ROOTS, Ordering::SeqCst) == 0 {
+                return Ok(0);
+            }
+            let mut bytes = vec![0; 2 * PAGE as usize];
+            core.memory().read(at, &mut bytes);
+            let (new, rest) = bytes.split_at(filled);
+            let is_well = new.iter().all(|&b| b == 0x5A) && rest.iter().all(|&b| b == 0);
+            if is_well { Ok(1) } else { Err(String::from("old bytes")) }
+        });
+        assert_eq!(found.failed, 0, "{filled} filled: {found}");
+        assert_eq!(found.outcomes.len(), 2, "{filled} filled: {found}");
+    }
 }

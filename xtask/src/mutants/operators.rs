@@ -4,7 +4,8 @@
 //! number at run time, so that the crate compiles once. Operators:
 //!
 //! - *drop*: a call statement with an effect is left out;
-//! - *swap*: such a statement changes places with its neighbour, unless both start write-backs;
+//! - *swap*: such a statement changes places with its neighbour, unless both start write-backs or
+//!   one only assigns a value of this thread, which nobody else can see sooner or later;
 //! - *weaken*: a memory ordering becomes `Relaxed`;
 //! - *true*, *false*: a condition about versions, tags, owners and the like is forced;
 //! - *flip*: a comparison about such things is turned (`==` to `!=`, `<` to `<=`).
@@ -256,7 +257,10 @@ impl Finder<'_> {
             movable.get(at) == Some(&true)
                 && movable.get(at + 1) == Some(&true)
                 && both().is_some_and(|(a, b)| {
-                    (has_effect(a) || has_effect(b)) && !(is_write_back(a) && is_write_back(b))
+                    (has_effect(a) || has_effect(b))
+                        && !(is_write_back(a) && is_write_back(b))
+                        && !is_private(a)
+                        && !is_private(b)
                 })
         };
         let mut at = 0;
@@ -503,6 +507,33 @@ fn is_movable(statement: &Stmt, is_last: bool) -> bool {
         Stmt::Expr(_, None) => !is_last,
         _ => false,
     }
+}
+
+/// Whether `statement` assigns something that no call computes: only this thread can tell when.
+fn is_private(statement: &Stmt) -> bool {
+    struct Calls(bool);
+    impl Visit<'_> for Calls {
+        fn visit_expr_call(&mut self, _: &syn::ExprCall) {
+            self.0 = true;
+        }
+        fn visit_expr_method_call(&mut self, _: &syn::ExprMethodCall) {
+            self.0 = true;
+        }
+    }
+    let is_assignment = match statement {
+        Stmt::Expr(Expr::Assign(_), Some(_)) => true,
+        Stmt::Expr(Expr::Binary(binary), Some(_)) => matches!(
+            binary.op,
+            BinOp::AddAssign(_)
+                | BinOp::SubAssign(_)
+                | BinOp::BitOrAssign(_)
+                | BinOp::BitAndAssign(_)
+        ),
+        _ => false,
+    };
+    let mut calls = Calls(false);
+    calls.visit_stmt(statement);
+    is_assignment && !calls.0
 }
 
 /// Whether `statement` only starts a write-back. Two of them in a row are unordered on any medium,

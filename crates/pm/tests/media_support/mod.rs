@@ -166,13 +166,26 @@ impl Child {
             let found = unsafe { libc::waitpid(self.pid, &raw mut status, libc::WNOHANG) };
             match found {
                 0 => {
-                    assert!(start.elapsed() < LIMIT, "the child does not end");
+                    assert!(
+                        start.elapsed() < LIMIT,
+                        "the child does not end: {}",
+                        self.whereabouts()
+                    );
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 _ => self.status = Some(status),
             }
         }
         self.status.unwrap()
+    }
+
+    /// Where the child is, as far as the kernel tells.
+    fn whereabouts(&self) -> String {
+        let read = |name: &str| {
+            let text = std::fs::read_to_string(format!("/proc/{}/{name}", self.pid));
+            format!("{name}: {}", text.unwrap_or_else(|error| error.to_string()).trim())
+        };
+        ["stat", "wchan", "syscall", "stack"].map(read).join("\n")
     }
 
     /// Waits for the child and fails as it failed.

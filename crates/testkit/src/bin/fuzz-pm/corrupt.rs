@@ -380,6 +380,7 @@ impl Aim<'_> {
             (record.plus(lane::LEASE_LOW + self.rng.below(6) * WORD), small),
             (record.plus(lane::RECLAIM), hostile),
             (record.plus(lane::FREED), hostile),
+            (record.plus(lane::SEARCH), hostile),
             (
                 record.plus(lane::SLABS + WORD),
                 if hostile.is_multiple_of(2) { hostile } else { page },

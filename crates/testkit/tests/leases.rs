@@ -1,0 +1,222 @@
+//! Rights to allocate go from lane to lane, in a region that is nearly full, where memory is weak:
+//! nobody gets what another has.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panics")]
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use conquest_format::geometry::Shape;
+use conquest_format::kind::Kind;
+use conquest_format::{GROUP_PAGES, Offset, PAGE};
+use conquest_pm::check::Reachable;
+use conquest_pm::{Error, Ptr, Result};
+use conquest_testkit::scenario::{SimCore, SimMemory, attach, fresh, shape};
+use conquest_testkit::schedule::{ScheduleOptions, Search, run};
+use conquest_testkit::shelf::Node;
+use conquest_testkit::{Actor, DyingMemory, Fate, RecordingMemory, Rng, World};
+
+const ACTORS: u32 = 3;
+/// Operations of each.
+const OPERATIONS: u32 = 14;
+/// Runs of each test.
+const RUNS: u64 = 60;
+/// Bytes of a node.
+const NODE: u64 = 384;
+
+fn paper() -> Kind {
+    Kind::new(2).unwrap()
+}
+
+/// What somebody has, from where to where, allocated or about to be.
+#[derive(Debug, Default)]
+struct Taken(Mutex<BTreeMap<u64, u64>>);
+
+impl Taken {
+    fn take(&self, at: Offset, len: u64) -> core::result::Result<(), String> {
+        let mut taken = self.0.lock().unwrap();
+        let end = at.bytes() + len;
+        if let Some((start, last)) = taken.range(..end).next_back()
+            && *last > at.bytes()
+        {
+            return Err(format!("{start:#x} to {last:#x} allocated twice, at {at}, {len}"));
+        }
+        taken.insert(at.bytes(), end);
+        Ok(())
+    }
+
+    fn give(&self, at: Offset) {
+        self.0.lock().unwrap().remove(&at.bytes());
+    }
+}
+
+/// What an actor has.
+#[derive(Default)]
+struct Own {
+    nodes: Vec<Ptr<Node>>,
+    runs: Vec<(Offset, u64)>,
+}
+
+impl Own {
+    /// Allocates some of either; all of it goes again if the transaction does not commit.
+    fn allocate(
+        &mut self,
+        core: &SimCore,
+        taken: &Taken,
+        (nodes, runs, pages): (u64, u64, u64),
+    ) -> core::result::Result<(), String> {
+        let mut tx = core.begin().map_err(|error| error.to_string())?;
+        let mut new = Own::default();
+        let allocated: Result<()> = (|| {
+            for _ in 0..nodes {
+                let fresh = tx.alloc::<Node>()?;
+                new.nodes.push(tx.seal(fresh));
+            }
+            for _ in 0..runs {
+                let run = tx.alloc_run(paper(), pages, None)?;
+                new.runs.push((tx.finish_run(run), pages));
+            }
+            Ok(())
+        })();
+        new.nodes.iter().try_for_each(|node| taken.take(node.offset(), NODE))?;
+        new.runs.iter().try_for_each(|(at, pages)| taken.take(*at, pages * PAGE))?;
+        match allocated {
+            Ok(()) => {
+                tx.commit().map_err(|error| error.to_string())?;
+                self.nodes.append(&mut new.nodes);
+                self.runs.append(&mut new.runs);
+            }
+            Err(Error::NoSpace { .. } | Error::Again) => {
+                new.forget(taken);
+                drop(tx);
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(())
+    }
+
+    fn forget(&self, taken: &Taken) {
+        self.nodes.iter().for_each(|node| taken.give(node.offset()));
+        self.runs.iter().for_each(|(at, _)| taken.give(*at));
+    }
+
+    /// Frees all nodes, or all runs.
+    fn free(&mut self, core: &SimCore, taken: &Taken, nodes: bool) -> Result<()> {
+        let mut freed = Own::default();
+        if nodes {
+            freed.nodes = core::mem::take(&mut self.nodes);
+        } else {
+            freed.runs = core::mem::take(&mut self.runs);
+        }
+        freed.forget(taken);
+        core.run(|tx| {
+            freed.nodes.iter().try_for_each(|&node| tx.free(node))?;
+            freed.runs.iter().try_for_each(|&(at, pages)| tx.free_run(at, pages, paper()))
+        })
+    }
+}
+
+/// Pages of each group that are left.
+const LEFT: u64 = 20;
+
+/// A machine on which a run is made.
+struct Machine {
+    world: World,
+    taken: Taken,
+    /// A process that is attached from before the run until after it.
+    witness: SimCore,
+    seed: u64,
+}
+
+/// So many groups, full but for some pages.
+fn machine(groups: u64, seed: u64) -> (RecordingMemory, Machine) {
+    let shape = Shape { max_groups: groups, lanes: ACTORS + 1, slots: ACTORS + 1, ..shape() };
+    let (memory, world) = fresh(shape, false).unwrap();
+    let witness = attach(DyingMemory::counting(memory.actor(7)), &world, 7).unwrap();
+    let taken = Taken::default();
+    for group in 0..groups {
+        let mut tx = witness.begin().unwrap();
+        // Never finished, so no page of it is zeroed: that would take long.
+        let _filler = tx.alloc_run(paper(), GROUP_PAGES - LEFT, None).unwrap();
+        tx.commit().unwrap();
+        let at = witness.geometry().page(group * GROUP_PAGES);
+        witness.resolve_run(at, GROUP_PAGES - LEFT, paper()).unwrap();
+        taken.take(at, (GROUP_PAGES - LEFT) * PAGE).unwrap();
+    }
+    world.order(&memory);
+    (memory, Machine { world, taken, witness, seed })
+}
+
+/// What one actor does, in a process of its own that may die.
+fn work(machine: &Machine, id: u32, memory: SimMemory) -> core::result::Result<(), String> {
+    let text = |error: Error| error.to_string();
+    let core = attach(memory, &machine.world, id).map_err(text)?;
+    let taken = &machine.taken;
+    let mut rng = Rng::stream(machine.seed, u64::from(id));
+    let mut own = Own::default();
+    for _ in 0..OPERATIONS {
+        let some = 1 + rng.below(3);
+        match rng.below(8) {
+            0..=2 => own.allocate(&core, taken, (8 * some, 0, 1))?,
+            3 => own.allocate(&core, taken, (0, 1, 2 + some))?,
+            4 | 5 => own.allocate(&core, taken, (some, 2, some))?,
+            choice => own.free(&core, taken, choice == 6).map_err(text)?,
+        }
+    }
+    own.free(&core, taken, true).map_err(text)?;
+    own.free(&core, taken, false).map_err(text)?;
+    core.detach().map_err(text)
+}
+
+/// Runs the actors, of which the first dies if `dies`; what the witness finds wrong afterwards.
+fn try_all(groups: u64, dies: bool) {
+    let options = ScheduleOptions {
+        actors: ACTORS,
+        search: Search::Random { seed: 23, first: 0, runs: RUNS },
+        step_time: core::time::Duration::from_micros(20),
+        weak_memory: true,
+        steps: 1_000_000,
+        ..ScheduleOptions::default()
+    };
+    let mut runs = 0;
+    let setup = || {
+        runs += 1;
+        machine(groups, runs)
+    };
+    let body = |machine: &Machine, id: u32, memory: &Actor| {
+        let mut fated = DyingMemory::counting(memory.clone());
+        if dies && id == 0 {
+            let world = machine.world.clone();
+            let store = 20 + Rng::stream(machine.seed, 99).below(4000);
+            let end = Fate::Unwind(Box::new(move || world.kill(0)));
+            fated = DyingMemory::new(memory.clone(), store, end);
+        }
+        work(machine, id, fated)
+    };
+    let verdict = |machine: &Machine, _: &RecordingMemory| {
+        let text = |error: Error| error.to_string();
+        machine.witness.recover().map_err(text)?;
+        let mut reachable = Reachable::default();
+        for (start, end) in machine.taken.0.lock().unwrap().iter() {
+            reachable.run(Offset::new(*start), (end - start) / PAGE);
+        }
+        let mut findings = machine.witness.check(&reachable).map_err(text)?;
+        if dies {
+            // Nobody knows what the dead one had.
+            findings.retain(|finding| !finding.what.contains("reachable"));
+        }
+        if findings.is_empty() { Ok(0) } else { Err(format!("{findings:?}")) }
+    };
+    let found = run(&options, setup, body, verdict);
+    assert_eq!(found.failed, 0, "{groups} groups, death: {dies}: {found}");
+}
+
+#[test]
+fn nobody_gets_what_another_has() {
+    [1, 2].into_iter().for_each(|groups| try_all(groups, false));
+}
+
+#[test]
+fn what_the_dead_had_leased_is_known() {
+    [1, 2].into_iter().for_each(|groups| try_all(groups, true));
+}

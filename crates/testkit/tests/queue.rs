@@ -1,0 +1,251 @@
+//! More actors than lanes, and lanes that their owners leave as orphans: everybody gets a lane, in
+//! turn, and what was begun is finished by others, also where memory is weak.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panics")]
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use conquest_format::geometry::{STATE_ROOTS, Shape};
+use conquest_format::volatile::head;
+use conquest_format::{Geometry, Offset};
+use conquest_pm::intent::Intent;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Core, Error, Mode, Options, Result, Tx};
+use conquest_testkit::scenario::{SimCore, SimMemory, fresh};
+use conquest_testkit::schedule::{ScheduleOptions, Schedules, Search, run};
+use conquest_testkit::shelf::kinds;
+use conquest_testkit::{Actor, Clock, DyingMemory, Fate, RecordingMemory, SimHost, World};
+
+type SimTx<'c> = Tx<'c, SimMemory, SimHost>;
+
+/// Steps of each piece of work.
+const STEPS: u64 = 3;
+
+/// How often the steps of all work were taken.
+const STEPPED: Offset = STATE_ROOTS;
+/// What the operations of all actors count.
+const COUNTED: Offset = STATE_ROOTS.plus(8);
+
+fn shape(lanes: u32) -> Shape {
+    Shape { max_groups: 1, lanes, slots: 8, locks: 4 }
+}
+
+fn path() -> &'static Path {
+    Path::new("simulated core")
+}
+
+/// Takes one step of the work: the argument says how many are left.
+fn step(tx: &mut SimTx<'_>, intent: Intent) -> Result<()> {
+    tx.lock(1, Mode::Exclusive)?;
+    tx.set(STEPPED, tx.get(STEPPED) + 1)?;
+    tx.set_intent(match intent.arguments[0] {
+        1 => Intent::default(),
+        left => work(left - 1),
+    })
+}
+
+fn refuse(_: &mut SimTx<'_>, _: Intent) -> Result<()> {
+    Err(Error::Interrupted)
+}
+
+fn work(steps: u64) -> Intent {
+    Intent { code: 1, arguments: [steps, 0, 0, 0, 0, 0, 0] }
+}
+
+type Handler = fn(&mut SimTx<'_>, Intent) -> Result<()>;
+
+fn attach(memory: SimMemory, world: &World, pid: u32, handler: Handler) -> SimCore {
+    let options = Options { intents: Some(Box::new(handler)), ..Options::default() };
+    Core::attach(memory, world.process(pid), path(), &kinds(), options).unwrap()
+}
+
+fn alive(memory: &Actor) -> SimMemory {
+    DyingMemory::counting(memory.clone())
+}
+
+/// Begins the work and takes its steps.
+fn begin_work(core: &SimCore) -> Result<()> {
+    let mut tx = core.begin()?;
+    tx.set_intent(work(STEPS))?;
+    tx.commit_and_finish()
+}
+
+fn count(core: &SimCore) -> Result<()> {
+    core.run(|tx| {
+        tx.lock(0, Mode::Exclusive)?;
+        tx.set(COUNTED, tx.get(COUNTED) + 1)
+    })
+}
+
+fn random(actors: u32, runs: u64, weak_memory: bool) -> ScheduleOptions {
+    ScheduleOptions {
+        actors,
+        search: Search::Random { seed: 5, first: 0, runs },
+        step_time: Duration::from_micros(20),
+        weak_memory,
+        ..ScheduleOptions::default()
+    }
+}
+
+/// Tickets drawn and tickets served, as `memory` sees them.
+fn tickets(memory: &Actor, lanes: u32) -> [u32; 2] {
+    let geometry = Geometry::new(shape(lanes)).unwrap();
+    [head::QUEUE_NEXT, head::QUEUE_SERVING]
+        .map(|word| memory.load(geometry.head(word), Ordering::SeqCst) as u32)
+}
+
+fn assert_all_passed(found: &Schedules) {
+    assert_eq!(found.failed, 0, "{found}");
+}
+
+#[test]
+fn everybody_gets_a_lane_and_no_ticket_is_left() {
+    const ACTORS: u32 = 4;
+    const EACH: u32 = 4;
+    for lanes in [1, 2] {
+        let setup = || {
+            let (memory, world) = fresh(shape(lanes), false).unwrap();
+            world.order(&memory);
+            (memory, world)
+        };
+        let body = |world: &World, id: u32, memory: &Actor| {
+            let core = attach(alive(memory), world, id, step);
+            (0..EACH).try_for_each(|_| count(&core)).map_err(|error| error.to_string())?;
+            core.detach().map_err(|error| error.to_string())
+        };
+        let verdict = |_: &World, memory: &RecordingMemory| {
+            let memory = memory.this_thread();
+            let counted = memory.load(COUNTED, Ordering::SeqCst);
+            let [next, serving] = tickets(&memory, lanes);
+            if counted != u64::from(ACTORS * EACH) || next != serving {
+                return Err(format!("counted {counted}, tickets {next}, served {serving}"));
+            }
+            Ok(u64::from(next))
+        };
+        let found = run(&random(ACTORS, 300, true), setup, body, verdict);
+        assert_all_passed(&found);
+        // Unless they waited, nothing was tried.
+        assert!(found.outcomes.iter().max() > Some(&2), "{:?}", found.outcomes);
+    }
+}
+
+/// What the actors of a run share beside the region.
+struct Shared {
+    world: World,
+    clock: Clock,
+    count: AtomicU32,
+}
+
+fn shared(lanes: u32, weak: bool) -> (RecordingMemory, Shared) {
+    let (memory, world) = fresh(shape(lanes), false).unwrap();
+    if weak {
+        world.order(&memory);
+    }
+    let clock = memory.clock();
+    (memory, Shared { world, clock, count: AtomicU32::new(0) })
+}
+
+/// Lets others go on, by a wait on a word that nobody uses.
+fn nap(memory: &Actor, time: Duration) {
+    let unused = Geometry::new(shape(1)).unwrap().queue_cell(u32::MAX);
+    memory.wait(unused, 0, time);
+}
+
+/// Lets others go on until so many have counted themselves.
+fn wait_for(shared: &Shared, memory: &Actor, count: u32) {
+    while shared.count.load(Ordering::SeqCst) < count {
+        nap(memory, Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn everybody_who_waits_has_a_ticket_of_his_own() {
+    let body = |shared: &Shared, id: u32, memory: &Actor| {
+        let core = attach(alive(memory), &shared.world, id, step);
+        if id == 0 {
+            let tx = core.begin().unwrap();
+            shared.count.store(1, Ordering::SeqCst);
+            let end = shared.clock.now() + 200_000_000;
+            while shared.clock.now() < end {
+                nap(memory, Duration::from_millis(50));
+            }
+            let [next, serving] = tickets(memory, 1);
+            drop(tx);
+            if next.wrapping_sub(serving) != 3 {
+                return Err(format!("tickets {next}, served {serving}, of three who wait"));
+            }
+        } else {
+            wait_for(shared, memory, 1);
+            count(&core).unwrap();
+        }
+        core.detach().map_err(|error| error.to_string())
+    };
+    assert_all_passed(&run(&random(4, 300, false), || shared(1, false), body, |_, _| Ok(0)));
+}
+
+#[test]
+fn orphans_are_adopted_with_all_that_their_owners_left() {
+    const LOOKS: u32 = 200;
+    let body = |shared: &Shared, id: u32, memory: &Actor| {
+        let core = attach(alive(memory), &shared.world, id, if id < 2 { refuse } else { step });
+        shared.count.fetch_add(1, Ordering::SeqCst);
+        wait_for(shared, memory, 3);
+        if id < 2 {
+            // It refuses the other one's work too, and goes on once that is done.
+            let mut tx = loop {
+                match core.begin() {
+                    Ok(tx) => break tx,
+                    Err(error) => assert!(matches!(error, Error::Interrupted), "{error}"),
+                }
+                nap(memory, Duration::from_millis(1));
+            };
+            tx.set_intent(work(STEPS)).unwrap();
+            assert!(matches!(tx.commit_and_finish(), Err(Error::Interrupted)));
+            shared.count.fetch_add(1, Ordering::SeqCst);
+            return core.detach().map_err(|error| error.to_string());
+        }
+        while shared.count.load(Ordering::SeqCst) < 5 {
+            count(&core).unwrap();
+            nap(memory, Duration::from_millis(1));
+        }
+        for _ in 0..LOOKS {
+            count(&core).unwrap();
+        }
+        let stepped = memory.load(STEPPED, Ordering::SeqCst);
+        if stepped == 2 * STEPS { Ok(()) } else { Err(format!("{stepped} steps")) }
+    };
+    assert_all_passed(&run(&random(3, 300, true), || shared(4, true), body, |_, _| Ok(0)));
+}
+
+#[test]
+fn a_lane_that_becomes_an_orphan_is_adopted_by_who_waits_for_one() {
+    let mut waited = 0;
+    for store in (1..).take(400) {
+        let body = |shared: &Shared, id: u32, memory: &Actor| {
+            if id == 0 {
+                let world = shared.world.clone();
+                let dies = Fate::Unwind(Box::new(move || world.kill(0)));
+                let dying = DyingMemory::new(memory.clone(), store, dies);
+                let core = attach(dying, &shared.world, 0, step);
+                begin_work(&core).unwrap();
+                return core.detach().map_err(|error| error.to_string());
+            }
+            let core = attach(alive(memory), &shared.world, id, step);
+            (0..3).try_for_each(|_| count(&core)).map_err(|error| error.to_string())
+        };
+        let verdict = |_: &Shared, memory: &RecordingMemory| {
+            let memory = memory.this_thread();
+            let stepped = memory.load(STEPPED, Ordering::SeqCst);
+            if stepped != 0 && stepped != STEPS {
+                return Err(format!("{stepped} steps"));
+            }
+            Ok(stepped + u64::from(tickets(&memory, 1)[0]) * 100)
+        };
+        let found = run(&random(2, 4, false), || shared(1, false), body, verdict);
+        assert_all_passed(&found);
+        waited += found.outcomes.iter().filter(|&&outcome| outcome >= 100).count();
+    }
+    assert!(waited > 50, "{waited}");
+}
