@@ -34,10 +34,12 @@ pub mod head {
     pub const ORPHANS: u64 = 32;
     /// A word that is never set, for those to sleep on who wait to attach.
     pub const ATTACH: u64 = 56;
-    /// The lock under which the region grows: a lock like those of the table.
+    /// The lock under which the region grows: two words, like those of the table.
     pub const GROW: u64 = 40;
     /// First of the words that say, per kind, from which group on a slab with room may be.
     pub const PARTIAL_FROM: u64 = 64;
+    /// Times that the lane queue's bell has rung: who waits for a lane sleeps on it.
+    pub const BELL: u64 = 576;
 }
 
 /// Waiting threads that the lane queue can name.

@@ -45,9 +45,9 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Stores two words at `at`.
     pub(crate) fn stage_pair(&self, at: Offset, pair: [u64; 2]) {
-        let [first, second] = pair;
-        self.memory.put(at, first, Ordering::Relaxed);
-        self.memory.put(at.plus(WORD), second, Ordering::Relaxed);
+        for (at, word) in [at, at.plus(WORD)].into_iter().zip(pair) {
+            self.memory.put(at, word, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn load_pair(&self, at: Offset) -> [u64; 2] {
@@ -96,8 +96,9 @@ impl<M: Memory, H: Host> Core<M, H> {
     pub(crate) fn arm(&self, number: u32, commit: Commit) {
         let lane = self.geometry.lane(number);
         let sum = self.record_checksum(number, commit).unwrap_or(0);
-        self.memory.put(lane.plus(journal::CHECKSUM), sum, Ordering::Relaxed);
-        self.memory.put(lane.plus(journal::COMMIT), commit.pack(), Ordering::Relaxed);
+        // Until both are stored the checksum differs, whichever is first.
+        const { assert!(journal::COMMIT + WORD == journal::CHECKSUM) };
+        self.stage_pair(lane.plus(journal::COMMIT), [commit.pack(), sum]);
         self.memory.write_back(lane, 2 * WORD);
         self.memory.write_back(entry_at(lane, 0), (commit.entries + commit.ranges) * ENTRY);
         self.memory.fence();

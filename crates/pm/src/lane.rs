@@ -83,7 +83,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     pub(crate) fn leave_lane(&self, number: u32) {
         self.set_value(self.owner_word(number), 0, Ordering::Release);
         if !self.queue_is_empty() {
-            self.memory.wake(self.geometry.head(head::QUEUE_SERVING), u32::MAX);
+            self.ring();
         }
     }
 
@@ -133,6 +133,20 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.value(self.geometry.head(head::QUEUE_SERVING), Ordering::Acquire)
     }
 
+    /// How often the bell has rung. Who looks before he sees that it is not his turn, or that no
+    /// lane is free, and then sleeps until it rings again, misses nothing.
+    fn rung(&self) -> u32 {
+        self.value(self.geometry.head(head::BELL), Ordering::Acquire)
+    }
+
+    /// Tells everybody who waits that a lane is free or a ticket served.
+    fn ring(&self) {
+        let bell = self.geometry.head(head::BELL);
+        let next = |rung: u32| Some(rung.wrapping_add(1));
+        let (Ok(_) | Err(_)) = self.update(bell, 0, Ordering::Release, next);
+        self.memory.wake(bell, u32::MAX);
+    }
+
     fn queue_is_empty(&self) -> bool {
         self.serving() == self.next()
     }
@@ -146,10 +160,12 @@ impl<M: Memory, H: Host> Core<M, H> {
             let serving = self.serving();
             let ticket = self.next();
             if u64::from(ticket.wrapping_sub(serving)) >= QUEUE_CELLS {
+                let rung = self.rung();
                 self.serve_next();
                 self.check_queue()?;
-                let seen = self.serving();
-                self.sleep(patience, self.geometry.head(head::QUEUE_SERVING), seen, None)?;
+                if self.serving() == serving {
+                    self.sleep(patience, self.geometry.head(head::BELL), rung, None)?;
+                }
                 continue;
             }
             let claimed = self.replace(self.geometry.queue_cell(ticket), 0, me, Ordering::Relaxed);
@@ -163,6 +179,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     fn wait_for_turn(&self, ticket: u32, patience: &mut Patience) -> Result<u32> {
         let mut probe = 0;
         loop {
+            let rung = self.rung();
             // Unsigned distance: a ticket that was passed over counts as served.
             let serving = self.serving();
             let ahead = ticket.wrapping_sub(serving);
@@ -184,8 +201,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                 return Err(self.damaged("lane queue", at, "tickets past those drawn", found));
             }
             probe = (probe + 1) % self.geometry.shape().lanes;
-            let at = self.geometry.head(head::QUEUE_SERVING);
-            self.sleep(patience, at, serving, Some(probe))?;
+            self.sleep(patience, self.geometry.head(head::BELL), rung, Some(probe))?;
             // All lanes may have become orphans.
             self.adopt_orphans()?;
         }
@@ -226,7 +242,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                 self.replace(cell, holder, 0, Ordering::Relaxed);
             }
             self.replace(at, serving, serving.wrapping_add(1), Ordering::Release);
-            self.memory.wake(at, u32::MAX);
+            self.ring();
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{Error, Result};
 pub fn choose(path: &Path, copies: &[[u8; SIZE]; 2]) -> Result<Superblock> {
     let [a, b] = copies.each_ref().map(RawSuperblock::from_bytes);
     match (a.check(), b.check()) {
-        (Ok(a), Ok(b)) => Ok(if b.sequence > a.sequence { b } else { a }),
+        (Ok(a), Ok(b)) => Ok(core::cmp::max_by_key(a, b, |copy| copy.sequence)),
         (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
         (Err(Defect::Magic), Err(defect)) if defect != Defect::Magic => {
             Err(explain(path, defect, 1, &copies[1]))

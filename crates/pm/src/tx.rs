@@ -223,6 +223,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     }
 
     /// The word at `at` as this transaction sees it: the value it staged last, or the present one.
+    /// The lock that guards the word orders it.
     pub fn get(&self, at: Offset) -> u64 {
         (0..self.entries)
             .rev()
@@ -230,7 +231,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 let entry = Entry::unpack(self.core.load_pair(self.entry(index)))?;
                 (entry.target == at && entry.action == Action::Set).then_some(entry.operand)
             })
-            .unwrap_or_else(|| self.core.memory.load(at, Ordering::Acquire))
+            .unwrap_or_else(|| self.core.memory.load(at, Ordering::Relaxed))
     }
 
     /// The bits that this transaction has staged with `action` for the word at `at`.
@@ -401,12 +402,13 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.core.clear_freed(self.lane);
         self.end_kept();
         self.step_versions();
-        self.commit = commit.retired();
-        self.reset_record();
+        self.begin_record(commit.retired());
         Ok(())
     }
 
-    fn reset_record(&mut self) {
+    /// Begins a record after that of `commit`.
+    fn begin_record(&mut self, commit: Commit) {
+        self.commit = commit;
         self.entries = 0;
         self.ranges_used = 0;
         self.range_bytes = 0;

@@ -84,13 +84,12 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// If the owner of lane `holder` is dead, recovers it; whether it was.
     pub(crate) fn see_to(&self, holder: u32) -> Result<bool> {
         let at = self.geometry.lane_record(holder).plus(lane::OWNER);
-        let owner = self.value(at, Ordering::Acquire);
+        let owner = self.lane_owner(holder);
         let Some(number) = volatile::owner_slot(owner) else {
             return Ok(false);
         };
         if owner == volatile::ORPHAN {
             // Whoever waits for lanes, or begins next, adopts it.
-            self.tell_of_orphans();
             return Ok(false);
         }
         if number >= self.geometry.shape().slots {
@@ -99,9 +98,6 @@ impl<M: Memory, H: Host> Core<M, H> {
         if number == self.slot.load(Ordering::Relaxed) {
             return self.recover_own_thread(volatile::owner_thread(owner));
         }
-        if self.host.is_claimed(number)? {
-            return Ok(false);
-        }
         self.recover_slot(number)
     }
 
@@ -109,8 +105,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let Some(on_slow) = &self.options.on_slow else {
             return;
         };
-        let at = self.geometry.lane_record(holder).plus(lane::OWNER);
-        let owner = self.value(at, Ordering::Acquire);
+        let owner = self.lane_owner(holder);
         let slots = self.geometry.shape().slots;
         let Some(number) = volatile::owner_slot(owner).filter(|&slot| slot < slots) else {
             return;

@@ -84,7 +84,8 @@ fn one_lane(actors: u32, preemptions: usize) {
     explore(&format!("one lane, {actors} actors"), preemptions, move || {
         let geometry = fixture.geometry();
         let mut words = fixture.lane_words(lane::OWNER);
-        words.extend([head::QUEUE_NEXT, head::QUEUE_SERVING].map(|word| geometry.head(word)));
+        let counters = [head::QUEUE_NEXT, head::QUEUE_SERVING, head::BELL];
+        words.extend(counters.map(|word| geometry.head(word)));
         words.extend((0..actors).map(|ticket| geometry.queue_cell(ticket)));
         words.push(geometry.lane(0).plus(journal::COMMIT));
         fixture.start(&words);

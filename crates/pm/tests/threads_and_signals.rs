@@ -98,11 +98,6 @@ fn assert_clean(core: &Region) {
     assert_eq!(core.check(&Reachable::default()).unwrap(), []);
 }
 
-fn thread_id() -> i32 {
-    // SAFETY: no memory is passed.
-    unsafe { libc::gettid() }
-}
-
 /// An operation that is never ended.
 fn leave_open(core: &Region, number: u32) {
     let mut tx = ManuallyDrop::new(core.begin().unwrap());
@@ -166,16 +161,6 @@ extern "C" fn enter_library(signal: libc::c_int) {
     };
 }
 
-fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
-    // SAFETY: a sigaction is plain data; the handler lives as long as the program.
-    unsafe {
-        let mut action: libc::sigaction = core::mem::zeroed();
-        action.sa_sigaction = handler as *const () as usize;
-        action.sa_flags = libc::SA_RESTART;
-        assert_eq!(libc::sigaction(signal, &raw const action, core::ptr::null_mut()), 0);
-    }
-}
-
 #[test]
 fn a_signal_handler_nests_or_is_refused_at_once() {
     alone("a_signal_handler_nests_or_is_refused_at_once", || {
@@ -225,8 +210,6 @@ fn a_signal_handler_nests_or_is_refused_at_once() {
     });
 }
 
-extern "C" fn ignore(_: libc::c_int) {}
-
 unsafe extern "C-unwind" {
     fn pthread_exit(value: *mut libc::c_void) -> !;
 }
@@ -264,12 +247,15 @@ fn a_thread_that_ends_leaves_nothing_behind() {
         let second = open(&other.0);
         // It returns, with an operation open on each of two regions.
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let thread = scope.spawn(|| {
                 leave_open(core, 0);
                 leave_open(&second, 0);
             });
+            thread.join().unwrap();
         });
         let quick = |what: &str, core: &Region, number| {
+            // It was settled when the thread ended: nobody had to meet it.
+            assert_clean(core);
             let since = Instant::now();
             step(core, number).unwrap();
             println!("measured: after {what}: {:?}", since.elapsed());
@@ -521,7 +507,12 @@ fn a_forked_child_has_a_slot_of_its_own_and_no_part_in_open_operations() {
         open_one.set(root(3), 7).unwrap();
         let mut open_one = Some(open_one);
         let mut child = fork(|parent| {
-            let refused = open_one.take().unwrap().commit();
+            let mut open_one = open_one.take().unwrap();
+            // SAFETY: stops itself until told to go on.
+            unsafe { libc::raise(libc::SIGSTOP) };
+            let refused = open_one.set(root(3), 99);
+            assert!(matches!(refused, Err(Error::ForkedInside)), "{refused:?}");
+            let refused = open_one.commit();
             assert!(matches!(refused, Err(Error::ForkedInside)), "{refused:?}");
             parent.say("x");
             for _ in 0..2000 {
@@ -531,6 +522,10 @@ fn a_forked_child_has_a_slot_of_its_own_and_no_part_in_open_operations() {
             parent.say("y");
             sleep_for_ever();
         });
+        // The child's copy of the operation knows nothing of this.
+        open_one.as_mut().unwrap().set(root(4), 8).unwrap();
+        child.await_stop();
+        child.signal(libc::SIGCONT);
         child.hear(1);
         for _ in 0..2000 {
             step(&core, 0).unwrap();
@@ -543,7 +538,7 @@ fn a_forked_child_has_a_slot_of_its_own_and_no_part_in_open_operations() {
         child.wait();
         until("its slot is free", || !core.host().is_claimed(1).unwrap());
         open_one.take().unwrap().commit().unwrap();
-        assert_eq!(root_of(&core, 3), 7);
+        assert_eq!((root_of(&core, 3), root_of(&core, 4)), (7, 8));
         core.recover().unwrap();
         assert_clean(&core);
     });

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use conquest_format::descriptor::Descriptor;
-use conquest_format::journal::{Commit, INTENT, PAGES_USED};
+use conquest_format::journal::{Commit, ENTRIES, INTENT, PAGES_USED};
 use conquest_format::kind::Kind;
 use conquest_format::volatile::{self, group, lane, lock, slab};
 use conquest_format::{Geometry, Offset};
@@ -158,4 +158,33 @@ fn one_process_that_finds_damage_stops_the_others() {
     drop(tx);
     assert!(matches!(first.begin(), Err(Error::Failed { .. })));
     assert!(matches!(second.begin(), Err(Error::Failed { .. })));
+}
+
+#[test]
+fn a_free_lane_with_a_record_is_an_error() {
+    let (core, ..) = region();
+    let armed = Commit { sequence: 1, entries: 1, ranges: 0 }.pack();
+    for number in 0..shape().lanes {
+        core.memory().put(core.geometry().lane(number), armed, Relaxed);
+    }
+    let refused = core.begin().map(drop);
+    assert!(matches!(refused, Err(Error::Corrupt { what: "free lane", .. })), "{refused:?}");
+}
+
+#[test]
+fn a_record_that_cannot_be_applied_stops_everybody_and_stays() {
+    let (core, ..) = region();
+    let mut tx = core.begin().unwrap();
+    tx.lock(1, conquest_pm::Mode::Exclusive).unwrap();
+    tx.set(conquest_format::geometry::STATE_ROOTS, 1).unwrap();
+    // Somebody scribbles over what is staged: a target outside everything.
+    let g = core.geometry();
+    for number in 0..shape().lanes {
+        core.memory().put(g.lane(number).plus(ENTRIES), u64::MAX, Relaxed);
+    }
+    let refused = tx.commit();
+    assert!(matches!(refused, Err(Error::Corrupt { what: "journal entry", .. })), "{refused:?}");
+    assert!(matches!(core.begin(), Err(Error::Failed { .. })));
+    let lock = core.memory().load(g.lock(1), Relaxed);
+    assert_ne!(lock & 0xFFFF, 0, "the lock over what the record was to change");
 }

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panics")]
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use conquest_format::geometry::Shape;
 use conquest_format::kind::Kind;
@@ -28,31 +28,40 @@ fn paper() -> Kind {
     Kind::new(2).unwrap()
 }
 
-/// What somebody has, from where to where, allocated or about to be.
+/// What somebody has, from where to where, and who, allocated or about to be.
 #[derive(Debug, Default)]
-struct Taken(Mutex<BTreeMap<u64, u64>>);
+struct Taken(Mutex<BTreeMap<u64, (u64, u32)>>);
+
+/// Who has what no actor has.
+const NOBODY: u32 = 99;
 
 impl Taken {
-    fn take(&self, at: Offset, len: u64) -> core::result::Result<(), String> {
+    fn take(&self, owner: u32, at: Offset, len: u64) -> core::result::Result<(), String> {
         let mut taken = self.0.lock().unwrap();
         let end = at.bytes() + len;
-        if let Some((start, last)) = taken.range(..end).next_back()
+        if let Some((start, (last, _))) = taken.range(..end).next_back()
             && *last > at.bytes()
         {
             return Err(format!("{start:#x} to {last:#x} allocated twice, at {at}, {len}"));
         }
-        taken.insert(at.bytes(), end);
+        taken.insert(at.bytes(), (end, owner));
         Ok(())
     }
 
     fn give(&self, at: Offset) {
         self.0.lock().unwrap().remove(&at.bytes());
     }
+
+    /// Nobody knows what a dead one had: what was not committed is free at once.
+    fn forget(&self, dead: u32) {
+        self.0.lock().unwrap().retain(|_, (_, owner)| *owner != dead);
+    }
 }
 
 /// What an actor has.
 #[derive(Default)]
 struct Own {
+    id: u32,
     nodes: Vec<Ptr<Node>>,
     runs: Vec<(Offset, u64)>,
 }
@@ -78,8 +87,9 @@ impl Own {
             }
             Ok(())
         })();
-        new.nodes.iter().try_for_each(|node| taken.take(node.offset(), NODE))?;
-        new.runs.iter().try_for_each(|(at, pages)| taken.take(*at, pages * PAGE))?;
+        let id = self.id;
+        new.nodes.iter().try_for_each(|node| taken.take(id, node.offset(), NODE))?;
+        new.runs.iter().try_for_each(|(at, pages)| taken.take(id, *at, pages * PAGE))?;
         match allocated {
             Ok(()) => {
                 tx.commit().map_err(|error| error.to_string())?;
@@ -122,7 +132,7 @@ const LEFT: u64 = 20;
 /// A machine on which a run is made.
 struct Machine {
     world: World,
-    taken: Taken,
+    taken: Arc<Taken>,
     /// A process that is attached from before the run until after it.
     witness: SimCore,
     seed: u64,
@@ -133,7 +143,7 @@ fn machine(groups: u64, seed: u64) -> (RecordingMemory, Machine) {
     let shape = Shape { max_groups: groups, lanes: ACTORS + 1, slots: ACTORS + 1, ..shape() };
     let (memory, world) = fresh(shape, false).unwrap();
     let witness = attach(DyingMemory::counting(memory.actor(7)), &world, 7).unwrap();
-    let taken = Taken::default();
+    let taken = Arc::new(Taken::default());
     for group in 0..groups {
         let mut tx = witness.begin().unwrap();
         // Never finished, so no page of it is zeroed: that would take long.
@@ -141,7 +151,7 @@ fn machine(groups: u64, seed: u64) -> (RecordingMemory, Machine) {
         tx.commit().unwrap();
         let at = witness.geometry().page(group * GROUP_PAGES);
         witness.resolve_run(at, GROUP_PAGES - LEFT, paper()).unwrap();
-        taken.take(at, (GROUP_PAGES - LEFT) * PAGE).unwrap();
+        taken.take(NOBODY, at, (GROUP_PAGES - LEFT) * PAGE).unwrap();
     }
     world.order(&memory);
     (memory, Machine { world, taken, witness, seed })
@@ -153,7 +163,7 @@ fn work(machine: &Machine, id: u32, memory: SimMemory) -> core::result::Result<(
     let core = attach(memory, &machine.world, id).map_err(text)?;
     let taken = &machine.taken;
     let mut rng = Rng::stream(machine.seed, u64::from(id));
-    let mut own = Own::default();
+    let mut own = Own { id, ..Own::default() };
     for _ in 0..OPERATIONS {
         let some = 1 + rng.below(3);
         match rng.below(8) {
@@ -188,7 +198,11 @@ fn try_all(groups: u64, dies: bool) {
         if dies && id == 0 {
             let world = machine.world.clone();
             let store = 20 + Rng::stream(machine.seed, 99).below(4000);
-            let end = Fate::Unwind(Box::new(move || world.kill(0)));
+            let taken = Arc::clone(&machine.taken);
+            let end = Fate::Unwind(Box::new(move || {
+                taken.forget(0);
+                world.kill(0);
+            }));
             fated = DyingMemory::new(memory.clone(), store, end);
         }
         work(machine, id, fated)
@@ -197,12 +211,11 @@ fn try_all(groups: u64, dies: bool) {
         let text = |error: Error| error.to_string();
         machine.witness.recover().map_err(text)?;
         let mut reachable = Reachable::default();
-        for (start, end) in machine.taken.0.lock().unwrap().iter() {
+        for (start, (end, _)) in machine.taken.0.lock().unwrap().iter() {
             reachable.run(Offset::new(*start), (end - start) / PAGE);
         }
         let mut findings = machine.witness.check(&reachable).map_err(text)?;
         if dies {
-            // Nobody knows what the dead one had.
             findings.retain(|finding| !finding.what.contains("reachable"));
         }
         if findings.is_empty() { Ok(0) } else { Err(format!("{findings:?}")) }

@@ -11,6 +11,7 @@ use conquest_format::kind::Kind;
 use conquest_format::{GROUP, GROUP_PAGES, Offset, PAGE};
 use conquest_pm::check::Reachable;
 use conquest_pm::memory::Memory;
+use conquest_pm::tx::STAGED_MAX;
 use conquest_pm::{Error, Mode, Object, Ptr};
 use conquest_testkit::scenario::{SimCore, attach, fresh, shape};
 use conquest_testkit::shelf::{Node, Op, examine, perform};
@@ -129,6 +130,30 @@ fn long_runs_go_round_the_groups() {
     let (third, _) = take_run(&core, GROUP_PAGES);
     drop(held);
     assert_eq!([first, second, third], [2, 0, 1]);
+}
+
+#[test]
+fn what_is_freed_in_a_group_is_known_to_searches() {
+    let core = region_of(Shape { max_groups: 5, ..shape() });
+    let mut grows = core.begin().unwrap();
+    let _runs = [0; 5].map(|_| grows.alloc_run(paper(), GROUP_PAGES, None).unwrap());
+    drop(grows);
+    // Two full groups, and a lane that is elsewhere.
+    let fill = |pages| {
+        let (group, _) = take_run(&core, GROUP_PAGES - pages);
+        let (same, at) = take_run(&core, pages);
+        assert_eq!(group, same);
+        (group, at)
+    };
+    let (first, second) = (fill(100), fill(50));
+    take_run(&core, GROUP_PAGES);
+    core.run(|tx| {
+        tx.free_run(first.1, 100, paper())?;
+        tx.free_run(second.1, 50, paper())
+    })
+    .unwrap();
+    assert_eq!(take_run(&core, 100).0, first.0);
+    assert_eq!(take_run(&core, 50).0, second.0);
 }
 
 #[test]
@@ -289,6 +314,39 @@ fn an_object_holds_what_it_was_filled_with() {
     expected[0] = 7;
     expected[16..32].copy_from_slice(b"sixteen bytes on");
     assert_eq!(bytes, expected);
+}
+
+#[test]
+fn slabs_that_nobody_uses_are_given_back() {
+    let core = region();
+    let mut tx = core.begin().unwrap();
+    let nodes: Vec<Ptr<Node>> = (0..100)
+        .map(|_| {
+            let fresh = tx.alloc::<Node>().unwrap();
+            tx.seal(fresh)
+        })
+        .collect();
+    tx.commit().unwrap();
+    assert_eq!(core.pages_used(), 4 * 3);
+    core.run(|tx| nodes.iter().try_for_each(|&node| tx.free(node))).unwrap();
+    assert_eq!(core.pages_used(), 3, "the lane keeps one");
+    assert_eq!(core.check(&Reachable::default()).unwrap(), []);
+}
+
+#[test]
+fn a_transaction_that_is_too_large_is_told_so_and_can_be_committed() {
+    let core = region();
+    let mut tx = core.begin().unwrap();
+    for value in 1..=STAGED_MAX {
+        tx.set(root(), value).unwrap();
+    }
+    let (wanted, most) = match tx.set(root(), 0) {
+        Err(Error::TooLarge { what: "journal entries", wanted, most }) => (wanted, most),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((wanted, most), (STAGED_MAX + 1, STAGED_MAX));
+    tx.commit().unwrap();
+    assert_eq!(core.memory().load(root(), Ordering::Relaxed), STAGED_MAX);
 }
 
 #[test]

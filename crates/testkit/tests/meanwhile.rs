@@ -221,9 +221,10 @@ fn dies_meanwhile(store: u64, in_recovery: Option<u64>) -> bool {
 fn what_a_death_leaves_does_not_touch_what_others_have_got_meanwhile() {
     let stores = (1..).step_by(3).take_while(|&store| dies_meanwhile(store, None)).count() as u64;
     assert!(stores > 50, "{stores}");
-    let stores = 3 * stores;
+    // The last one at which it died.
+    let stores = 3 * stores - 2;
     // Where the record is being applied and after it.
-    for store in (stores / 2..stores).step_by(29) {
+    for store in (stores / 2..=stores).step_by(29) {
         let recovery = (1..).take_while(|&next| dies_meanwhile(store, Some(next))).count();
         assert!(recovery > 3, "{recovery}");
     }

@@ -68,6 +68,8 @@ fn alive(memory: &Actor) -> SimMemory {
 /// Begins the work and takes its steps.
 fn begin_work(core: &SimCore) -> Result<()> {
     let mut tx = core.begin()?;
+    // The steps take the same lock.
+    tx.lock(1, Mode::Exclusive)?;
     tx.set_intent(work(STEPS))?;
     tx.commit_and_finish()
 }
@@ -129,6 +131,60 @@ fn everybody_gets_a_lane_and_no_ticket_is_left() {
         // Unless they waited, nothing was tried.
         assert!(found.outcomes.iter().max() > Some(&2), "{:?}", found.outcomes);
     }
+}
+
+/// Runs in which time passes only when nobody can go on, so a wake-up that is missed shows as a
+/// time-out.
+fn naps(lanes: u32) -> Schedules {
+    const ACTORS: u32 = 4;
+    let options = ScheduleOptions { step_time: Duration::ZERO, ..random(ACTORS, 500, false) };
+    let setup = || {
+        let (memory, world) = fresh(shape(lanes), false).unwrap();
+        let core = |id| attach(alive(&memory.actor(id)), &world, id, step);
+        let cores: Vec<SimCore> = (0..ACTORS).map(core).collect();
+        (memory, cores)
+    };
+    let body = |cores: &Vec<SimCore>, id: u32, _: &Actor| {
+        let core = &cores[id as usize];
+        (0..4).try_for_each(|_| count(core)).map_err(|error| error.to_string())
+    };
+    run(&options, setup, body, |_, _| Ok(0))
+}
+
+#[test]
+fn who_leaves_a_lane_wakes_who_waits_for_one() {
+    for lanes in [1, 2] {
+        let found = naps(lanes);
+        assert_eq!((found.failed, found.timeouts), (0, 0), "{lanes} lanes: {found}");
+    }
+}
+
+#[test]
+fn two_who_wait_get_two_lanes_at_once() {
+    const LANES: u32 = 2;
+    let options = ScheduleOptions { step_time: Duration::ZERO, ..random(4, 500, false) };
+    let setup = || {
+        let (memory, world) = fresh(shape(LANES), false).unwrap();
+        let core = |id| attach(alive(&memory.actor(id)), &world, id, step);
+        let cores: Vec<SimCore> = (0..4).map(core).collect();
+        (memory, cores)
+    };
+    // Each has a lane until the other one of its pair has one too.
+    let body = |cores: &Vec<SimCore>, id: u32, memory: &Actor| {
+        let geometry = Geometry::new(shape(LANES)).unwrap();
+        let cell = |id: u32| geometry.queue_cell(1000 + id);
+        let (mine, other) = (cell(id), cell(id ^ 1));
+        let tx = cores[id as usize].begin().map_err(|error| error.to_string())?;
+        memory.store(mine, 1, Ordering::SeqCst);
+        memory.wake(mine, 1);
+        while id > 1 && memory.load(other, Ordering::SeqCst) == 0 {
+            memory.wait(other, 0, Duration::from_secs(9));
+        }
+        drop(tx);
+        Ok(())
+    };
+    let found = run(&options, setup, body, |_, _| Ok(0));
+    assert_eq!((found.failed, found.timeouts), (0, 0), "{found}");
 }
 
 /// What the actors of a run share beside the region.

@@ -9,9 +9,10 @@
 
 use std::sync::atomic::Ordering;
 
-use conquest_format::geometry::{STATE_GROUPS, STATE_ROOTS};
+use conquest_format::geometry::{STATE_GROUPS, STATE_ROOTS, SUPERBLOCKS};
 use conquest_format::journal::{COMMIT, LANE};
 use conquest_format::kind::Kind as KindNumber;
+use conquest_format::superblock::{RawSuperblock, SIZE};
 use conquest_format::{GROUP_PAGES, Geometry, Offset, PAGE, WORD};
 use conquest_pm::memory::Memory;
 use conquest_testkit::explore;
@@ -201,5 +202,45 @@ fn nothing_of_a_pages_former_life_comes_back() {
         });
         assert_eq!(found.failed, 0, "{filled} filled: {found}");
         assert_eq!(found.outcomes.len(), 2, "{filled} filled: {found}");
+    }
+}
+
+/// Whether the superblock that counts in `memory` says that the region was left cleanly.
+fn is_clean(memory: &RecordingMemory) -> Result<u64, String> {
+    let copies = SUPERBLOCKS.map(|at| {
+        let mut bytes = [0; SIZE];
+        memory.this_thread().read(at, &mut bytes);
+        RawSuperblock::from_bytes(&bytes).check().ok()
+    });
+    let newest = copies.into_iter().flatten().max_by_key(|copy| copy.sequence);
+    newest.map(|copy| u64::from(copy.clean)).ok_or(String::from("no superblock"))
+}
+
+#[test]
+fn the_superblock_says_after_a_power_failure_how_the_region_was_left() {
+    let (memory, world) = fresh(shape(), false).unwrap();
+    let core = attach(DyingMemory::counting(memory.actor(0)), &world, 0).unwrap();
+    core.detach().unwrap();
+    let volatile = core.geometry().volatile();
+    let memory = RecordingMemory::new(memory.snapshot(), volatile, true);
+    let core = attach(DyingMemory::counting(memory.actor(0)), &world, 0).unwrap();
+    memory.actor(0).mark(Mark::Acknowledged(1));
+    core.run(|tx| tx.set(STATE_ROOTS, 1)).unwrap();
+    memory.actor(0).mark(Mark::Begun(2));
+    core.detach().unwrap();
+    memory.actor(0).mark(Mark::Acknowledged(2));
+    let recording = memory.recording();
+    for (mark, expected) in [(1, false), (2, true)] {
+        let is_mark = |event: &Event| event.kind == Kind::Mark(Mark::Acknowledged(mark));
+        let first = recording.events.iter().position(is_mark).unwrap();
+        let options = Options { first, depth: 0, death: false, ..Options::default() };
+        let found = explore(&recording, &options, |memory, point| {
+            let clean = is_clean(memory)?;
+            let said = point.last_acknowledged(0) == Some(mark) && clean != u64::from(expected);
+            // While it detaches, either.
+            let is_early = mark == 1 && point.last_begun(0).is_some();
+            if said && !is_early { Err(format!("clean: {clean}")) } else { Ok(clean) }
+        });
+        assert!(found.failed == 0 && found.states > 0, "{mark}: {found}");
     }
 }

@@ -35,24 +35,30 @@ const MEMORY_EFFECTS: [&str; 11] = [
     "store",
 ];
 /// Other functions with an effect. A `*` at the end stands for any ending.
-const VERBS: [&str; 32] = [
+const VERBS: [&str; 42] = [
     "adopt*",
     "apply*",
     "arm*",
     "begin*",
     "bump*",
+    "classify*",
     "clear*",
     "commit*",
     "compare_exchange*",
     "drain*",
+    "end_*",
     "fail*",
     "finish*",
     "forget*",
+    "give_*",
     "grant*",
     "journal*",
+    "keep*",
+    "leave_*",
     "lock*",
     "mark*",
     "note*",
+    "orphan_*",
     "publish*",
     "push_*",
     "recover*",
@@ -60,9 +66,13 @@ const VERBS: [&str; 32] = [
     "repair*",
     "reset*",
     "retire*",
+    "ring*",
     "set_*",
+    "settle_*",
     "stage*",
+    "step_*",
     "store_*",
+    "tell_*",
     "unlease*",
     "unlock*",
     "unmark*",
@@ -509,7 +519,18 @@ fn is_movable(statement: &Stmt, is_last: bool) -> bool {
     }
 }
 
-/// Whether `statement` assigns something that no call computes: only this thread can tell when.
+/// Whether `call` stores to a field that is an atomic of its own: the region is stored to through a
+/// field named `memory`.
+fn is_store_of_process(call: &syn::ExprMethodCall) -> bool {
+    let Expr::Field(field) = &*call.receiver else {
+        return false;
+    };
+    let is_memory = matches!(&field.member, syn::Member::Named(name) if name == "memory");
+    call.method == "store" && !is_memory
+}
+
+/// Whether `statement` assigns something that no call computes, to a place of this thread or to an
+/// atomic of this process: not to the region, so no other process and no crash can tell when.
 fn is_private(statement: &Stmt) -> bool {
     struct Calls(bool);
     impl Visit<'_> for Calls {
@@ -529,6 +550,7 @@ fn is_private(statement: &Stmt) -> bool {
                 | BinOp::BitOrAssign(_)
                 | BinOp::BitAndAssign(_)
         ),
+        Stmt::Expr(Expr::MethodCall(call), Some(_)) => return is_store_of_process(call),
         _ => false,
     };
     let mut calls = Calls(false);

@@ -135,6 +135,14 @@ impl Child {
         assert_eq!(unsafe { libc::kill(self.pid, signal) }, 0);
     }
 
+    /// Waits until the child has stopped itself.
+    pub fn await_stop(&self) {
+        let stat = format!("/proc/{}/stat", self.pid);
+        until("the child stops", || {
+            std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "))
+        });
+    }
+
     /// Waits for so many bytes from the child.
     pub fn hear(&mut self, bytes: usize) -> String {
         let mut poll = libc::pollfd { fd: self.said.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -243,3 +251,20 @@ pub fn mount_privately(kind: &str, options: &str, at: &Path) {
         refused("mount");
     }
 }
+
+pub fn thread_id() -> i32 {
+    // SAFETY: no memory is passed.
+    unsafe { libc::gettid() }
+}
+
+pub fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: a sigaction is plain data; the handler lives as long as the program.
+    unsafe {
+        let mut action: libc::sigaction = core::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        assert_eq!(libc::sigaction(signal, &raw const action, core::ptr::null_mut()), 0);
+    }
+}
+
+pub extern "C" fn ignore(_: libc::c_int) {}

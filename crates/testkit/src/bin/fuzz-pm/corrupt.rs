@@ -387,6 +387,7 @@ impl Aim<'_> {
             ),
             (g.head(head::QUEUE_NEXT), hostile),
             (g.head(head::QUEUE_SERVING), hostile),
+            (g.head(head::BELL), hostile),
             (g.queue_cell(self.rng.below(1024) as u32), owner),
             (g.head(head::ROTOR), hostile),
             (g.head(head::ORPHANS), self.rng.below(2)),
