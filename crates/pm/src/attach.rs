@@ -218,10 +218,14 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.recover_claimed_slot(number)?;
         }
         let identity = self.host.identity();
-        self.set_value(record.plus(slot::PID), identity.process, Ordering::Relaxed);
-        let namespace = record.plus(slot::PID_NAMESPACE);
-        self.memory.store(namespace, identity.namespace, Ordering::Relaxed);
-        self.set_value(state, 1, Ordering::Relaxed);
+        let tagged = |value| volatile::tagged(self.tag(), value);
+        for (word, value) in [
+            (slot::PID, tagged(identity.process)),
+            (slot::PID_NAMESPACE, identity.namespace),
+            (slot::STATE, tagged(1)),
+        ] {
+            self.memory.store(record.plus(word), value, Ordering::Relaxed);
+        }
         self.keep_claim(claim);
         // From now on a forked child is a process like any other; one that found no slot remains
         // a child, and its next operation tries again.

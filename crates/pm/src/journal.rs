@@ -25,6 +25,9 @@ use crate::host::Host;
 use crate::memory::{Memory, Window};
 use crate::{Error, Result};
 
+/// They are stored as a pair.
+const _: () = assert!(journal::COMMIT + WORD == journal::CHECKSUM);
+
 /// Where entry or range number `index` of lane `lane` stands.
 pub(crate) fn entry_at(lane: Offset, index: u64) -> Offset {
     lane.plus(journal::ENTRIES + index * ENTRY)
@@ -97,7 +100,6 @@ impl<M: Memory, H: Host> Core<M, H> {
         let lane = self.geometry.lane(number);
         let sum = self.record_checksum(number, commit).unwrap_or(0);
         // Until both are stored the checksum differs, whichever is first.
-        const { assert!(journal::COMMIT + WORD == journal::CHECKSUM) };
         self.stage_pair(lane.plus(journal::COMMIT), [commit.pack(), sum]);
         self.memory.write_back(lane, 2 * WORD);
         self.memory.write_back(entry_at(lane, 0), (commit.entries + commit.ranges) * ENTRY);

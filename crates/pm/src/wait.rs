@@ -89,7 +89,9 @@ impl<M: Memory, H: Host> Core<M, H> {
             return Ok(false);
         };
         if owner == volatile::ORPHAN {
-            // Whoever waits for lanes, or begins next, adopts it.
+            // Whoever waits for lanes, or begins next, adopts it. Whoever made it an orphan may have
+            // died before telling.
+            self.tell_of_orphans();
             return Ok(false);
         }
         if number >= self.geometry.shape().slots {

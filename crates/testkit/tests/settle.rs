@@ -10,7 +10,7 @@
 use std::sync::atomic::Ordering;
 
 use conquest_format::geometry::{STATE_GROUPS, STATE_ROOTS, SUPERBLOCKS};
-use conquest_format::journal::{COMMIT, LANE};
+use conquest_format::journal::{CHECKSUM, LANE};
 use conquest_format::kind::Kind as KindNumber;
 use conquest_format::superblock::{RawSuperblock, SIZE};
 use conquest_format::{GROUP_PAGES, Geometry, Offset, PAGE, WORD};
@@ -29,13 +29,14 @@ const SEEDS: u64 = 4;
 /// States after each death at most.
 const STATES: usize = 3000;
 
-/// Whether the last store into the persistent part that actor 0 made was one to a commit word.
-fn is_at_commit_word(geometry: &Geometry, events: &[Event]) -> bool {
+/// Whether the last store into the persistent part that actor 0 made was the one that commits: of
+/// commit word and checksum, the latter.
+fn has_just_committed(geometry: &Geometry, events: &[Event]) -> bool {
     let last = events.iter().rev().filter(|event| event.actor == 0).find_map(|event| {
         if let Kind::Put { word, .. } = event.kind { Some(word * WORD) } else { None }
     });
     let lanes = geometry.lane(0).bytes()..geometry.lane(shape().lanes).bytes();
-    last.is_some_and(|at| lanes.contains(&at) && (at - lanes.start) % LANE == COMMIT)
+    last.is_some_and(|at| lanes.contains(&at) && (at - lanes.start) % LANE == CHECKSUM)
 }
 
 #[test]
@@ -54,7 +55,7 @@ fn what_a_survivor_settles_is_durable_before_it_is_visible() {
         let scenario = plan.record().unwrap();
         let events = &scenario.recording.events;
         let death = events.iter().rposition(|event| event.actor == 0).unwrap_or(0);
-        if !is_at_commit_word(&geometry, &events[..=death]) {
+        if !has_just_committed(&geometry, &events[..=death]) {
             continue;
         }
         deaths += 1;
