@@ -492,8 +492,8 @@ fn an_interruptible_wait_ends_by_a_signal() {
                 }
             });
             tx.commit().unwrap();
+            assert_clean(&core);
         }
-        assert_clean(&core);
     });
 }
 

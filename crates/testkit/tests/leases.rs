@@ -21,6 +21,8 @@ const ACTORS: u32 = 3;
 const OPERATIONS: u32 = 14;
 /// Runs of each test.
 const RUNS: u64 = 60;
+/// Less than the pages of a long run.
+const HOP: u64 = 3;
 /// Bytes of a node.
 const NODE: u64 = 384;
 
@@ -126,9 +128,6 @@ impl Own {
     }
 }
 
-/// Pages of each group that are left.
-const LEFT: u64 = 20;
-
 /// A machine on which a run is made.
 struct Machine {
     world: World,
@@ -136,10 +135,12 @@ struct Machine {
     /// A process that is attached from before the run until after it.
     witness: SimCore,
     seed: u64,
+    /// Whether a group holds only one run, so that lanes go from group to group.
+    hops: bool,
 }
 
-/// So many groups, full but for some pages.
-fn machine(groups: u64, seed: u64) -> (RecordingMemory, Machine) {
+/// So many groups, full but for `left` pages each.
+fn machine(groups: u64, left: u64, seed: u64) -> (RecordingMemory, Machine) {
     let shape = Shape { max_groups: groups, lanes: ACTORS + 1, slots: ACTORS + 1, ..shape() };
     let (memory, world) = fresh(shape, false).unwrap();
     let witness = attach(DyingMemory::counting(memory.actor(7)), &world, 7).unwrap();
@@ -147,14 +148,14 @@ fn machine(groups: u64, seed: u64) -> (RecordingMemory, Machine) {
     for group in 0..groups {
         let mut tx = witness.begin().unwrap();
         // Never finished, so no page of it is zeroed: that would take long.
-        let _filler = tx.alloc_run(paper(), GROUP_PAGES - LEFT, None).unwrap();
+        let _filler = tx.alloc_run(paper(), GROUP_PAGES - left, None).unwrap();
         tx.commit().unwrap();
         let at = witness.geometry().page(group * GROUP_PAGES);
-        witness.resolve_run(at, GROUP_PAGES - LEFT, paper()).unwrap();
-        taken.take(NOBODY, at, (GROUP_PAGES - LEFT) * PAGE).unwrap();
+        witness.resolve_run(at, GROUP_PAGES - left, paper()).unwrap();
+        taken.take(NOBODY, at, (GROUP_PAGES - left) * PAGE).unwrap();
     }
     world.order(&memory);
-    (memory, Machine { world, taken, witness, seed })
+    (memory, Machine { world, taken, witness, seed, hops: left < 2 * HOP })
 }
 
 /// What one actor does, in a process of its own that may die.
@@ -167,6 +168,8 @@ fn work(machine: &Machine, id: u32, memory: SimMemory) -> core::result::Result<(
     for _ in 0..OPERATIONS {
         let some = 1 + rng.below(3);
         match rng.below(8) {
+            0..=4 if machine.hops => own.allocate(&core, taken, (0, 1, HOP + some))?,
+            _ if machine.hops => own.free(&core, taken, false).map_err(text)?,
             0..=2 => own.allocate(&core, taken, (8 * some, 0, 1))?,
             3 => own.allocate(&core, taken, (0, 1, 2 + some))?,
             4 | 5 => own.allocate(&core, taken, (some, 2, some))?,
@@ -178,8 +181,9 @@ fn work(machine: &Machine, id: u32, memory: SimMemory) -> core::result::Result<(
     core.detach().map_err(text)
 }
 
-/// Runs the actors, of which the first dies if `dies`; what the witness finds wrong afterwards.
-fn try_all(groups: u64, dies: bool) {
+/// Runs the actors on groups with `left` free pages each; the first dies if `dies`. Whatever the
+/// witness finds wrong afterwards is a failure.
+fn try_all(groups: u64, left: u64, dies: bool) {
     let options = ScheduleOptions {
         actors: ACTORS,
         search: Search::Random { seed: 23, first: 0, runs: RUNS },
@@ -191,7 +195,7 @@ fn try_all(groups: u64, dies: bool) {
     let mut runs = 0;
     let setup = || {
         runs += 1;
-        machine(groups, runs)
+        machine(groups, left, runs)
     };
     let body = |machine: &Machine, id: u32, memory: &Actor| {
         let mut fated = DyingMemory::counting(memory.clone());
@@ -221,15 +225,20 @@ fn try_all(groups: u64, dies: bool) {
         if findings.is_empty() { Ok(0) } else { Err(format!("{findings:?}")) }
     };
     let found = run(&options, setup, body, verdict);
-    assert_eq!(found.failed, 0, "{groups} groups, death: {dies}: {found}");
+    assert_eq!(found.failed, 0, "{groups} groups, {left} left, death: {dies}: {found}");
 }
 
 #[test]
 fn nobody_gets_what_another_has() {
-    [1, 2].into_iter().for_each(|groups| try_all(groups, false));
+    [1, 2].into_iter().for_each(|groups| try_all(groups, 20, false));
+}
+
+#[test]
+fn nobody_gets_what_another_has_where_lanes_go_from_group_to_group() {
+    try_all(5, HOP + 3, false);
 }
 
 #[test]
 fn what_the_dead_had_leased_is_known() {
-    [1, 2].into_iter().for_each(|groups| try_all(groups, true));
+    [1, 2].into_iter().for_each(|groups| try_all(groups, 20, true));
 }

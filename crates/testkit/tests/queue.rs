@@ -162,25 +162,38 @@ fn who_leaves_a_lane_wakes_who_waits_for_one() {
 #[test]
 fn two_who_wait_get_two_lanes_at_once() {
     const LANES: u32 = 2;
-    let options = ScheduleOptions { step_time: Duration::ZERO, ..random(4, 500, false) };
+    /// Steps in which the others have come to sleep.
+    const PATIENT: u32 = 5000;
+    let options = ScheduleOptions { step_time: Duration::ZERO, ..random(4, 300, false) };
     let setup = || {
         let (memory, world) = fresh(shape(LANES), false).unwrap();
         let core = |id| attach(alive(&memory.actor(id)), &world, id, step);
         let cores: Vec<SimCore> = (0..4).map(core).collect();
         (memory, cores)
     };
-    // Each has a lane until the other one of its pair has one too.
     let body = |cores: &Vec<SimCore>, id: u32, memory: &Actor| {
         let geometry = Geometry::new(shape(LANES)).unwrap();
         let cell = |id: u32| geometry.queue_cell(1000 + id);
-        let (mine, other) = (cell(id), cell(id ^ 1));
-        let tx = cores[id as usize].begin().map_err(|error| error.to_string())?;
-        memory.store(mine, 1, Ordering::SeqCst);
-        memory.wake(mine, 1);
-        while id > 1 && memory.load(other, Ordering::SeqCst) == 0 {
-            memory.wait(other, 0, Duration::from_secs(9));
+        let has_lane = |id: u32| memory.load(cell(id), Ordering::SeqCst) != 0;
+        let core = &cores[id as usize];
+        let begin = || {
+            let tx = core.begin().map_err(|error| error.to_string());
+            memory.store(cell(id), 1, Ordering::SeqCst);
+            memory.wake(cell(id), 1);
+            tx
+        };
+        if id < 2 {
+            // Two have the lanes until the other two sleep.
+            let _tx = begin()?;
+            (0..PATIENT).for_each(|_| _ = has_lane(id));
+        } else {
+            while !(has_lane(0) && has_lane(1)) {}
+            // And these have theirs until each has one.
+            let _tx = begin()?;
+            while !has_lane(id ^ 1) {
+                memory.wait(cell(id ^ 1), 0, Duration::from_secs(9));
+            }
         }
-        drop(tx);
         Ok(())
     };
     let found = run(&options, setup, body, |_, _| Ok(0));
