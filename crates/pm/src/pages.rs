@@ -510,7 +510,8 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     ) -> Result<()> {
         for page in first..first + pages {
             let word = what(page).pack(page);
-            self.core.memory.put(self.core.geometry.descriptor(page), word, Ordering::Release);
+            // Seen by whoever sees the page's bit, which is set later.
+            self.core.memory.put(self.core.geometry.descriptor(page), word, Ordering::Relaxed);
         }
         self.prepared(self.core.geometry.descriptor(first), pages * WORD);
         Ok(())

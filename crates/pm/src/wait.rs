@@ -89,8 +89,8 @@ impl<M: Memory, H: Host> Core<M, H> {
             return Ok(false);
         };
         if owner == volatile::ORPHAN {
-            // Whoever waits for lanes, or begins next, adopts it. Who made it an orphan may have died
-            // before telling.
+            // Whoever waits for lanes, or begins next, adopts it. Who made it an orphan may have
+            // died before he told.
             self.tell_of_orphans();
             return Ok(false);
         }

@@ -262,6 +262,13 @@ fn a_thread_that_ends_leaves_nothing_behind() {
         };
         quick("a return", core, 0);
         quick("a return, second region", &second, 0);
+        // Operations of other threads are none of its business.
+        let mut other = core.begin().unwrap();
+        other.lock(3, Mode::Exclusive).unwrap();
+        std::thread::scope(|scope| scope.spawn(|| leave_open(core, 0)).join().unwrap());
+        let refused = core.detach();
+        assert!(matches!(refused, Err(Error::InUse { lanes: 1, .. })), "{refused:?}");
+        drop(other);
         // It panics, and its operation is dropped.
         let panicked = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
