@@ -67,10 +67,19 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// Hints that group `number` has a slab of `kind` with room.
+    ///
+    /// Whoever searches moves the kind's first group on, takes the group's hint and looks at its
+    /// slabs, with a fence after each. So whoever finds a hint set, after a fence, need not set it:
+    /// whoever takes it will see the room. And whoever has set it and finds the first group low
+    /// enough, after another fence, need not lower that: whoever moves it on will see the hint.
     fn set_partial(&self, number: u64, kind: Kind) {
         let (at, bit) = self.partial_word(number, kind);
         let set = |old: u32| (old & bit == 0).then_some(old | bit);
-        let (Ok(_) | Err(_)) = self.update(at, u32::MAX, Ordering::AcqRel, set);
+        self.memory.full_fence();
+        if self.update(at, u32::MAX, Ordering::AcqRel, set).is_err() {
+            return;
+        }
+        self.memory.full_fence();
         let lower = |old: u32| (u64::from(old) > number).then_some(number as u32);
         let from = self.partial_from(kind);
         let (Ok(_) | Err(_)) = self.update(from, 0, Ordering::AcqRel, lower);
@@ -370,11 +379,13 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         if !self.core.replace(from, first as u32, all, Ordering::AcqRel) {
             return None;
         }
+        self.core.memory.full_fence();
         for number in first..groups {
             self.core.note_search(self.lane, number, kind);
             if !self.core.take_partial(number, kind) {
                 continue;
             }
+            self.core.memory.full_fence();
             if let Some(page) = self.find_in(number, kind, false) {
                 // There may be more, here and further on.
                 self.core.set_partial(number, kind);

@@ -242,3 +242,53 @@ fn nobody_gets_what_another_has_where_lanes_go_from_group_to_group() {
 fn what_the_dead_had_leased_is_known() {
     [1, 2].into_iter().for_each(|groups| try_all(groups, 20, true));
 }
+
+#[test]
+fn room_that_is_made_is_found_by_searches() {
+    const EACH: usize = 8;
+    let options = ScheduleOptions {
+        actors: ACTORS,
+        search: Search::Random { seed: 29, first: 0, runs: 10 * RUNS },
+        weak_memory: true,
+        ..ScheduleOptions::default()
+    };
+    let setup = || {
+        let shape = Shape { lanes: ACTORS + 1, slots: ACTORS + 1, ..shape() };
+        let (memory, world) = fresh(shape, false).unwrap();
+        let process = |id: u32| attach(DyingMemory::counting(memory.actor(id)), &world, id);
+        let witness = process(7).unwrap();
+        let mut tx = witness.begin().unwrap();
+        // Full slabs, of which the lane keeps the last.
+        let nodes: Vec<Ptr<Node>> = (0..6 * 32)
+            .map(|_| {
+                let fresh = tx.alloc::<Node>().unwrap();
+                tx.seal(fresh)
+            })
+            .collect();
+        tx.commit().unwrap();
+        let cores: Vec<SimCore> = (0..ACTORS).map(|id| process(id).unwrap()).collect();
+        (memory, (witness, cores, nodes))
+    };
+    type Shared = (SimCore, Vec<SimCore>, Vec<Ptr<Node>>);
+    let body = |(_, cores, nodes): &Shared, id: u32, _: &Actor| {
+        let core = &cores[id as usize];
+        let mut own = nodes.iter().skip(id as usize).step_by(17);
+        for _ in 0..EACH {
+            let done = if id < 2 {
+                let &node = own.next().unwrap();
+                core.run(|tx| tx.free(node))
+            } else {
+                core.run(|tx| tx.alloc::<Node>().map(|fresh| _ = tx.seal(fresh)))
+            };
+            done.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    };
+    let verdict = |(witness, ..): &Shared, _: &RecordingMemory| {
+        let findings = witness.check(&Reachable::default()).unwrap();
+        let lost = findings.iter().find(|finding| finding.what.contains("search"));
+        lost.map_or(Ok(0), |finding| Err(finding.to_string()))
+    };
+    let found = run(&options, setup, body, verdict);
+    assert_eq!(found.failed, 0, "{found}");
+}

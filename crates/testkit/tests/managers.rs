@@ -350,6 +350,20 @@ fn a_transaction_that_is_too_large_is_told_so_and_can_be_committed() {
 }
 
 #[test]
+fn leases_that_one_transaction_ends_are_nothing_to_the_next() {
+    let core = region();
+    // More slabs than one transaction could end the leases of.
+    for _ in 0..20 {
+        let mut tx = core.begin().unwrap();
+        for _ in 0..40 {
+            let fresh = tx.alloc::<Node>().unwrap();
+            tx.seal(fresh);
+        }
+        tx.commit().unwrap();
+    }
+}
+
+#[test]
 fn an_object_is_freed_once() {
     let core = region();
     let mut tx = core.begin().unwrap();
