@@ -73,23 +73,32 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// whoever takes it will see the room. And whoever has set it and finds the first group low
     /// enough, after another fence, need not lower that: whoever moves it on will see the hint.
     fn set_partial(&self, number: u64, kind: Kind) {
+        if self.set_hint(number, kind) {
+            self.search_from(number, kind);
+        }
+    }
+
+    /// Sets the hint of group `number`; whether it was not set.
+    fn set_hint(&self, number: u64, kind: Kind) -> bool {
         let (at, bit) = self.partial_word(number, kind);
         let set = |old: u32| (old & bit == 0).then_some(old | bit);
         self.memory.full_fence();
-        if self.update(at, u32::MAX, Ordering::AcqRel, set).is_err() {
-            return;
-        }
+        self.update(at, u32::MAX, Ordering::Relaxed, set).is_ok()
+    }
+
+    /// Makes the next search for slabs of `kind` begin no later than at group `number`.
+    fn search_from(&self, number: u64, kind: Kind) {
         self.memory.full_fence();
         let lower = |old: u32| (u64::from(old) > number).then_some(number as u32);
         let from = self.partial_from(kind);
-        let (Ok(_) | Err(_)) = self.update(from, 0, Ordering::AcqRel, lower);
+        let (Ok(_) | Err(_)) = self.update(from, 0, Ordering::Relaxed, lower);
     }
 
-    /// Takes the hint away; whether it was there.
+    /// Takes the hint away; whether it was there. A fence follows.
     fn take_partial(&self, number: u64, kind: Kind) -> bool {
         let (at, bit) = self.partial_word(number, kind);
         let take = |old: u32| (old & bit != 0).then_some(old & !bit);
-        self.update(at, u32::MAX, Ordering::AcqRel, take).is_ok()
+        self.update(at, u32::MAX, Ordering::Relaxed, take).is_ok()
     }
 
     /// Notes that an object of the slab at `page` was freed.
@@ -181,7 +190,9 @@ impl<M: Memory, H: Host> Core<M, H> {
             && let Some(kind) = Kind::new(kind)
             && group < self.groups()
         {
-            self.set_partial(group, kind);
+            // It may have moved the first group on and left the hint.
+            self.set_hint(group, kind);
+            self.search_from(group, kind);
         }
     }
 
@@ -368,7 +379,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
 
     fn find_hinted(&mut self, kind: Kind) -> Option<u64> {
         let from = self.core.partial_from(kind);
-        let first = u64::from(self.core.value(from, Ordering::Acquire));
+        let first = u64::from(self.core.value(from, Ordering::Relaxed));
         let groups = self.core.slab_groups();
         // Claims the search before looking: whoever frees meanwhile lowers the word again.
         if first >= groups {
@@ -376,7 +387,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         }
         self.core.note_search(self.lane, first, kind);
         let all = groups as u32;
-        if !self.core.replace(from, first as u32, all, Ordering::AcqRel) {
+        if !self.core.replace(from, first as u32, all, Ordering::Relaxed) {
             return None;
         }
         self.core.memory.full_fence();

@@ -179,23 +179,44 @@ fn who_wants_what_his_own_interrupted_operation_holds_is_told_so() {
 
 #[test]
 fn a_death_in_a_search_hides_no_room() {
+    // The room is in the first group, or in the second, whose first has room for one slab.
+    for (filler, slab) in [(0, 0), (GROUP_PAGES - 3, 1)] {
+        search_dies(filler, slab);
+    }
+}
+
+/// A process dies at each of its stores while it searches for the room in slab `slab`, with a run of
+/// `filler` pages allocated before any slab.
+fn search_dies(filler: u64, slab: usize) {
     let mut deaths = 0;
     for store in 1.. {
-        let (memory, world) = fresh(Shape { lanes: 2, ..shape() }, false).unwrap();
+        let (memory, world) = fresh(Shape { lanes: 2 + slab as u32, ..shape() }, false).unwrap();
         let core = attach(DyingMemory::counting(memory.actor(0)), &world, 1).unwrap();
         let mut tx = core.begin().unwrap();
-        let nodes: Vec<Ptr<Node>> = (0..40)
+        let _filler = (filler > 0).then(|| tx.alloc_run(paper(), filler, None).unwrap());
+        let nodes: Vec<Ptr<Node>> = (0..72)
             .map(|_| {
                 let fresh = tx.alloc::<Node>().unwrap();
                 tx.seal(fresh)
             })
             .collect();
         tx.commit().unwrap();
-        // Room in the first slab, which nobody has leased any more.
-        core.run(|tx| nodes[..3].iter().try_for_each(|&node| tx.free(node))).unwrap();
+        // Room in a slab that nobody has leased any more.
+        let freed = &nodes[32 * slab..][..3];
+        core.run(|tx| freed.iter().try_for_each(|&node| tx.free(node))).unwrap();
         let pages = core.pages_used();
         // From now on operations have the other lane.
         let held = core.begin().unwrap();
+        // There is room in the first slab too, but somebody has leased it.
+        let leased = (slab > 0).then(|| {
+            let mut tx = core.begin().unwrap();
+            tx.free(nodes[0]).unwrap();
+            tx.commit().unwrap();
+            let mut tx = core.begin().unwrap();
+            let fresh = tx.alloc::<Node>().unwrap();
+            assert_eq!(tx.seal(fresh), nodes[0]);
+            tx
+        });
         let killed = world.clone();
         let dies = Fate::Unwind(Box::new(move || killed.kill(2)));
         let dying = DyingMemory::new(memory.actor(0), store, dies);
@@ -214,7 +235,7 @@ fn a_death_in_a_search_hides_no_room() {
         core.recover().unwrap();
         take(&core).unwrap();
         assert_eq!(core.pages_used(), pages, "after a death at store {store}");
-        drop(held);
+        drop((held, leased));
         if died.is_ok() {
             break;
         }
