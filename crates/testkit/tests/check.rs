@@ -169,6 +169,8 @@ fn a_free_lane_with_a_record_is_an_error() {
     }
     let refused = core.begin().map(drop);
     assert!(matches!(refused, Err(Error::Corrupt { what: "free lane", .. })), "{refused:?}");
+    let owner = |number| core.memory().load(core.geometry().lane_record(number), Relaxed) as u32;
+    assert!((0..shape().lanes).all(|number| owner(number) == 0), "a lane was kept");
 }
 
 #[test]

@@ -185,8 +185,8 @@ fn a_death_in_a_search_hides_no_room() {
     }
 }
 
-/// A process dies at each of its stores while it searches for the room in slab `slab`, with a run of
-/// `filler` pages allocated before any slab.
+/// A process dies at each of its stores while it searches for the room in slab `slab`, with a run
+/// of `filler` pages allocated before any slab.
 fn search_dies(filler: u64, slab: usize) {
     let mut deaths = 0;
     for store in 1.. {
