@@ -90,9 +90,9 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         self.end_kept_leases(lane);
         self.release_all(lane);
-        self.settle_reclaim(lane);
-        self.settle_search(lane);
-        if self.intent(lane).code == 0 {
+        let is_done = self.intent(lane).code == 0;
+        self.settle_slabs(lane);
+        if is_done {
             self.leave_lane(lane);
         } else {
             self.orphan_lane(lane);

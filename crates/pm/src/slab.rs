@@ -70,24 +70,14 @@ impl<M: Memory, H: Host> Core<M, H> {
     ///
     /// Whoever searches moves the kind's first group on, takes the group's hint and looks at its
     /// slabs, with a fence after each. So whoever finds a hint set, after a fence, need not set it:
-    /// whoever takes it will see the room. And whoever has set it and finds the first group low
-    /// enough, after another fence, need not lower that: whoever moves it on will see the hint.
+    /// whoever takes it will see the room. And whoever finds the first group low enough, after
+    /// another fence, need not lower it: whoever moves it on will see the hint. A hint that is set
+    /// says nothing of the first group, as who set it may have died in between.
     fn set_partial(&self, number: u64, kind: Kind) {
-        if self.set_hint(number, kind) {
-            self.search_from(number, kind);
-        }
-    }
-
-    /// Sets the hint of group `number`; whether it was not set.
-    fn set_hint(&self, number: u64, kind: Kind) -> bool {
         let (at, bit) = self.partial_word(number, kind);
         let set = |old: u32| (old & bit == 0).then_some(old | bit);
         self.memory.full_fence();
-        self.update(at, u32::MAX, Ordering::Relaxed, set).is_ok()
-    }
-
-    /// Makes the next search for slabs of `kind` begin no later than at group `number`.
-    fn search_from(&self, number: u64, kind: Kind) {
+        let (Ok(_) | Err(_)) = self.update(at, u32::MAX, Ordering::Relaxed, set);
         self.memory.full_fence();
         let lower = |old: u32| (u64::from(old) > number).then_some(number as u32);
         let from = self.partial_from(kind);
@@ -182,30 +172,26 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.set_value(at, volatile::search(group, kind.number()), Ordering::Relaxed);
     }
 
-    /// Lets others search on from where a dead owner of lane `lane` was, here and further on.
-    pub(crate) fn settle_search(&self, lane: u32) {
-        let at = self.geometry.lane_record(lane).plus(lane::SEARCH);
-        let name = self.value(at, Ordering::Relaxed);
-        if let Some((group, kind)) = volatile::unpack_search(name)
+    /// Finishes what a dead owner of lane `lane` was doing with slabs.
+    pub(crate) fn settle_slabs(&self, lane: u32) {
+        let record = self.geometry.lane_record(lane);
+        // It was giving this one back, or had done so before: then a lease that it has taken there
+        // since is as good as ended.
+        let given = self.value(record.plus(lane::RECLAIM), Ordering::Relaxed).checked_sub(1);
+        let slab = given.map(u64::from).filter(|&page| page < self.groups() * GROUP_PAGES);
+        if let Some(page) = slab
+            && self.drop_slab_lease(lane, page)
+        {
+            self.note_object_freed(page);
+        }
+        // Others search on from where it was. It may have moved the first group on and left the
+        // hint.
+        let search = self.value(record.plus(lane::SEARCH), Ordering::Relaxed);
+        if let Some((group, kind)) = volatile::unpack_search(search)
             && let Some(kind) = Kind::new(kind)
             && group < self.groups()
         {
-            // It may have moved the first group on and left the hint.
-            self.set_hint(group, kind);
-            self.search_from(group, kind);
-        }
-    }
-
-    /// Finishes what a dead owner of lane `lane` was giving back, or had given back before: a lease
-    /// that it has taken there since then is as good as ended.
-    pub(crate) fn settle_reclaim(&self, lane: u32) {
-        let at = self.geometry.lane_record(lane).plus(lane::RECLAIM);
-        let Some(page) = self.value(at, Ordering::Relaxed).checked_sub(1) else {
-            return;
-        };
-        let page = u64::from(page);
-        if page < self.groups() * GROUP_PAGES && self.drop_slab_lease(lane, page) {
-            self.note_object_freed(page);
+            self.set_partial(group, kind);
         }
     }
 }

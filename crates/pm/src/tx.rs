@@ -81,8 +81,8 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     fn begin_with(&self, interruptible: bool) -> Result<Tx<'_, M, H>> {
-        let _open = Open::new();
         self.note_thread();
+        let _open = Open::new();
         self.enter()?;
         let lane = self.take_lane(interruptible)?;
         // Again, now that everybody sees that the lane is used: the region may have been detached
@@ -251,7 +251,8 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             });
         }
         self.refuse_child()?;
-        self.core.stage_pair(self.entry(self.entries), entry.pack());
+        let at = self.entry(self.entries);
+        self.core.stage_pair(at, entry.pack());
         self.entries += 1;
         Ok(())
     }
@@ -320,12 +321,6 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         Ok(())
     }
 
-    fn end_kept(&mut self) {
-        if core::mem::take(&mut self.keeps) {
-            self.core.end_kept_leases(self.lane);
-        }
-    }
-
     /// Remembers that an object of the slab at `head` is being freed.
     pub(crate) fn may_empty(&mut self, head: u64) {
         if self.emptied.contains(&Some(head)) {
@@ -363,7 +358,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// Commits one step of an intent; the lane stays the caller's.
     pub(crate) fn commit_step(&mut self) -> Result<()> {
         self.commit_record()?;
-        self.unlock_all();
+        self.let_go();
         self.give_slabs_back()
     }
 
@@ -400,9 +395,9 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         }
         self.core.retire(self.lane, commit);
         self.core.clear_freed(self.lane);
-        self.end_kept();
         self.step_versions();
-        self.begin_record(commit.retired());
+        let retired = commit.retired();
+        self.begin_record(retired);
         Ok(())
     }
 
@@ -425,7 +420,11 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         }
     }
 
-    fn unlock_all(&mut self) {
+    /// Ends the leases that end with the record, and lets go of all locks.
+    fn let_go(&mut self) {
+        if core::mem::take(&mut self.keeps) {
+            self.core.end_kept_leases(self.lane);
+        }
         let held = self.held.iter().take(self.held_used);
         for (place, &(number, mode)) in held.enumerate().rev() {
             self.core.release(self.lane, place as u32, number, mode);
@@ -455,8 +454,7 @@ impl<M: Memory, H: Host> Drop for Tx<'_, M, H> {
         // A record that could not be applied keeps its locks and lane: the region has failed.
         let retired = self.core.commit_word(self.lane).is_ok_and(|commit| !commit.is_armed());
         if retired {
-            self.end_kept();
-            self.unlock_all();
+            self.let_go();
             if self.leaves_lane {
                 self.core.leave_lane(self.lane);
             }

@@ -35,7 +35,7 @@ const MEMORY_EFFECTS: [&str; 11] = [
     "store",
 ];
 /// Other functions with an effect. A `*` at the end stands for any ending.
-const VERBS: [&str; 42] = [
+const VERBS: [&str; 43] = [
     "adopt*",
     "apply*",
     "arm*",
@@ -55,6 +55,7 @@ const VERBS: [&str; 42] = [
     "journal*",
     "keep*",
     "leave_*",
+    "let_go",
     "lock*",
     "mark*",
     "note*",
