@@ -100,6 +100,10 @@ impl<M: Memory, H: Host> Core<M, H> {
         if number == self.slot.load(Ordering::Relaxed) {
             return self.recover_own_thread(volatile::owner_thread(owner));
         }
+        // To ask costs no descriptor, to claim does: who waits for the living opens no file.
+        if self.host.is_claimed(number)? {
+            return Ok(false);
+        }
         self.recover_slot(number)
     }
 

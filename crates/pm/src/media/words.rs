@@ -219,16 +219,19 @@ impl Memory for Mapped {
             let (to, from, count) = (to.cast(), words.as_ptr(), middle / WORD as usize);
             #[cfg(target_arch = "x86_64")]
             if middle >= STREAM && self.policy().has_lines() {
-                // SAFETY: as below. The fence keeps later stores, by which others learn of these
-                // words, behind them.
+                // SAFETY: the words are aligned, inside the mapping, which lives as long as self,
+                // and stored whole; no reference to the region's bytes exists. The fence
+                // keeps later stores, by which others learn of these words, behind them.
                 unsafe { copy::words_in_streaming(to, from, count) };
                 persist_fence();
             } else {
-                // SAFETY: as in read; these words are mapped for storing.
+                // SAFETY: the words are aligned, inside the mapping, which lives as long as self,
+                // and stored whole; no reference to the region's bytes exists.
                 unsafe { copy::words_in(to, from, count) };
             }
             #[cfg(not(target_arch = "x86_64"))]
-            // SAFETY: as in read; these words are mapped for storing.
+            // SAFETY: the words are aligned, inside the mapping, which lives as long as self, and
+            // stored whole; no reference to the region's bytes exists.
             unsafe {
                 copy::words_in(to, from, count);
             }
@@ -250,7 +253,8 @@ impl Memory for Mapped {
         }
         let start = at.plus(head as u64);
         if let Some(to) = self.span(start, middle as u64, self.puts()) {
-            // SAFETY: as in read; these words are mapped for storing.
+            // SAFETY: the words are aligned, inside the mapping, which lives as long as self, and
+            // stored whole; no reference to the region's bytes exists.
             unsafe { copy::zeros_in(to.cast(), middle / WORD as usize) };
         }
         if tail > 0 {
