@@ -274,10 +274,14 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// Sees to it that `len` bytes at `at`, of an object that nothing points to yet, are durable no
     /// later than the record.
     pub(crate) fn prepared(&mut self, at: Offset, len: u64) {
-        if !self.core.memory.needs_write_back() {
-            return;
+        if self.core.memory.needs_write_back() {
+            self.core.memory.write_back(at, len);
+            self.cover(at, len);
         }
-        self.core.memory.write_back(at, len);
+    }
+
+    /// Covers a new object by the record's checksum, or by a fence before it if it is too long.
+    fn cover(&mut self, at: Offset, len: u64) {
         match self.ranges.get_mut(self.ranges_used) {
             Some(range) if self.range_bytes + len <= RANGE_BYTES_MAX => {
                 *range = (at, len);

@@ -189,9 +189,16 @@ fn allocate_nodes(core: &SimCore) -> Result<()> {
     })
 }
 
-/// Whether the operation, or whoever recovers it, has that many stores. Before that one others
-/// allocate all they can, and then the process dies.
-fn dies_meanwhile(victim: Victim, store: u64, in_recovery: Option<u64>) -> bool {
+/// How an operation went that was to die.
+#[derive(Clone, Copy)]
+struct Outcome {
+    died: bool,
+    committed: bool,
+}
+
+/// Before store number `store` of the operation, or of whoever recovers it, others allocate all
+/// they can, and then the process dies, if there are that many stores.
+fn dies_meanwhile(victim: Victim, store: u64, in_recovery: Option<u64>) -> Outcome {
     let fixture = fixture();
     let (first, second) = (fixture.process(1), fixture.process(2));
     let (word, words) = channel();
@@ -250,20 +257,23 @@ fn dies_meanwhile(victim: Victim, store: u64, in_recovery: Option<u64>) -> bool 
     assert_eq!(now.iter().map(|n| n.offset()).collect::<BTreeSet<_>>().len(), now.len(), "{what}");
     let unknown = if victim == Victim::Allocates && committed { NODES } else { 0 };
     fixture.check_but(&first, &now, unknown);
-    died
+    Outcome { died, committed }
 }
 
 #[test]
 fn what_a_death_leaves_does_not_touch_what_others_have_got_meanwhile() {
     for (victim, step) in [(Victim::Frees, 29), (Victim::Allocates, 41)] {
-        let dies = |store: u64| dies_meanwhile(victim, store, None);
-        let stores = (1..).step_by(3).take_while(|&store| dies(store)).count() as u64;
-        assert!(stores > 50, "{stores}");
-        // The last one at which it died.
-        let stores = 3 * stores - 2;
-        // Where the record is being applied and after it.
-        for store in (stores / 2..=stores).step_by(step) {
-            let dies = |next: u64| dies_meanwhile(victim, store, Some(next));
+        let outcome = |store: u64| dies_meanwhile(victim, store, None);
+        let stores = (1..).step_by(3).map(|store| (store, outcome(store)));
+        let met: Vec<_> = stores.take_while(|(_, outcome)| outcome.died).collect();
+        let count = 3 * met.len() as u64 - 2;
+        assert!(count > 150, "{count}");
+        // Nothing of the record has been applied when it dies at the first of the stores after the
+        // commit.
+        let (first, _) = met.into_iter().find(|(_, outcome)| outcome.committed).unwrap();
+        let first = (first - 2..).find(|&store| outcome(store).committed).unwrap();
+        for store in std::iter::once(first).chain((count / 2..=count).step_by(step)) {
+            let dies = |next: u64| dies_meanwhile(victim, store, Some(next)).died;
             let recovery = (1..).take_while(|&next| dies(next)).count();
             assert!(recovery > 3, "{recovery}");
         }
