@@ -217,6 +217,16 @@ impl<M: Memory, H: Host> Core<M, H> {
         if self.value(state, Ordering::Relaxed) != 0 {
             self.recover_claimed_slot(number)?;
         }
+        self.sign_slot(record);
+        // From now on a forked child is a process like any other; one that found no slot remains
+        // a child, and its next operation tries again.
+        let adopted = self.host.adopt();
+        self.keep_claim(claim);
+        adopted
+    }
+
+    /// Says in the slot at `record` whose it is.
+    fn sign_slot(&self, record: Offset) {
         let identity = self.host.identity();
         let tagged = |value| volatile::tagged(self.tag(), value);
         for (word, value) in [
@@ -226,10 +236,6 @@ impl<M: Memory, H: Host> Core<M, H> {
         ] {
             self.memory.store(record.plus(word), value, Ordering::Relaxed);
         }
-        self.keep_claim(claim);
-        // From now on a forked child is a process like any other; one that found no slot remains
-        // a child, and its next operation tries again.
-        self.host.adopt()
     }
 
     /// Keeps this process's claim until it detaches. In a child that was forked while a thread of

@@ -180,6 +180,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         let mut probe = 0;
         loop {
             let rung = self.rung();
+            // All lanes may have become orphans.
+            self.adopt_orphans()?;
             // Unsigned distance: a ticket that was passed over counts as served.
             let serving = self.serving();
             let ahead = ticket.wrapping_sub(serving);
@@ -202,8 +204,6 @@ impl<M: Memory, H: Host> Core<M, H> {
             }
             probe = (probe + 1) % self.geometry.shape().lanes;
             self.sleep(patience, self.geometry.head(head::BELL), rung, Some(probe))?;
-            // All lanes may have become orphans.
-            self.adopt_orphans()?;
         }
     }
 

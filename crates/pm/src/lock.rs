@@ -173,7 +173,8 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// interrupted it.
     fn refuse_own(&self, owner: u32, number: u32) -> Result<()> {
         let at = self.geometry.lane_record(owner).plus(lane::OWNER);
-        if self.value(at, Ordering::Acquire) == self.me() {
+        // What the thread itself has stored it sees in any case.
+        if self.value(at, Ordering::Relaxed) == self.me() {
             return Err(Error::OwnLock { lock: number });
         }
         Ok(())

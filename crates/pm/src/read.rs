@@ -41,7 +41,27 @@ impl<M: Memory, H: Host> View<'_, M, H> {
     }
 }
 
+/// What a lock's version was at some time.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    number: u32,
+    version: u32,
+}
+
 impl<M: Memory, H: Host> Core<M, H> {
+    /// The version of what lock `number` guards, before it is read.
+    pub fn stamp(&self, number: u32) -> Stamp {
+        Stamp { number, version: self.version(number, Ordering::Acquire) }
+    }
+
+    /// Whether nothing that the stamp's lock guards has changed since, nor is about to: what was
+    /// read in between belongs together.
+    pub fn is_current(&self, stamp: Stamp) -> bool {
+        self.memory.load_fence();
+        stamp.version.is_multiple_of(2)
+            && self.version(stamp.number, Ordering::Relaxed) == stamp.version
+    }
+
     /// Reads what lock `number` guards: `look` is called, again if need be, until it has seen one
     /// committed state. An error of `look` counts only if that state was the cause.
     ///

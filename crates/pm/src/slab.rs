@@ -35,6 +35,10 @@ pub struct Fresh<T> {
     object: core::marker::PhantomData<fn() -> T>,
 }
 
+/// An object of a kind known at run time.
+#[derive(Debug)]
+pub struct Untyped;
+
 const LEASE_LANE: u32 = 0xFFFF;
 
 impl<M: Memory, H: Host> Core<M, H> {
@@ -207,7 +211,19 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Again`], [`Error::TooLarge`].
     pub fn alloc<T: Object>(&mut self) -> Result<Fresh<T>> {
-        let place = self.alloc_object(T::KIND)?;
+        self.alloc_kind(T::KIND)
+    }
+
+    /// [`Self::alloc`] for a kind known at run time.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn alloc_untyped(&mut self, kind: Kind) -> Result<Fresh<Untyped>> {
+        self.alloc_kind(kind)
+    }
+
+    fn alloc_kind<T>(&mut self, kind: Kind) -> Result<Fresh<T>> {
+        let place = self.alloc_object(kind)?;
         self.zero(place);
         Ok(Fresh { place, object: core::marker::PhantomData })
     }
@@ -242,19 +258,48 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         Ptr::new(fresh.place.offset())
     }
 
+    /// [`Self::seal`], after the word that `last` gives for the object's offset was stored in word
+    /// `index`: what an object says of its own place.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] past its end.
+    pub fn seal_with<T: Object>(
+        &mut self,
+        fresh: Fresh<T>,
+        index: u64,
+        last: impl FnOnce(Offset) -> u64,
+    ) -> Result<Ptr<T>> {
+        self.fill_word(&fresh, index, last(fresh.place.offset()))?;
+        Ok(self.seal(fresh))
+    }
+
+    /// [`Self::seal`] for an object of a kind known at run time: its offset.
+    pub fn seal_untyped(&mut self, fresh: Fresh<Untyped>) -> Offset {
+        self.prepared(fresh.place.offset(), fresh.place.len());
+        fresh.place.offset()
+    }
+
     /// Stages the freeing of an object. The caller holds the lock over whatever points to it.
     ///
     /// # Errors
     /// [`Error::Corrupt`] if it is not allocated, or freed twice.
     pub fn free<T: Object>(&mut self, ptr: Ptr<T>) -> Result<()> {
-        self.core.resolve(ptr)?;
-        let place = self.core.slab_place(ptr.offset(), T::KIND)?;
+        self.free_untyped(ptr.offset(), T::KIND)
+    }
+
+    /// [`Self::free`] for a kind known at run time.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn free_untyped(&mut self, at: Offset, kind: Kind) -> Result<()> {
+        self.core.resolve_kind(at, kind)?;
+        let place = self.core.slab_place(at, kind)?;
         let target = self.core.geometry.slab_map(place.head);
         let operand = 1 << place.index;
         if self.staged_bits(target, Action::Free) & operand != 0 {
             return Err(Error::Corrupt {
                 what: "freed object",
-                offset: ptr.offset(),
+                offset: at,
                 expected: "an object that is freed once",
                 found: operand,
             });
@@ -365,12 +410,10 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
 
     fn find_hinted(&mut self, kind: Kind) -> Option<u64> {
         let from = self.core.partial_from(kind);
-        let first = u64::from(self.core.value(from, Ordering::Relaxed));
         let groups = self.core.slab_groups();
+        let first = u64::from(self.core.value(from, Ordering::Relaxed));
+        let first = Some(first).filter(|first| *first < groups)?;
         // Claims the search before looking: whoever frees meanwhile lowers the word again.
-        if first >= groups {
-            return None;
-        }
         self.core.note_search(self.lane, first, kind);
         let all = groups as u32;
         if !self.core.replace(from, first as u32, all, Ordering::Relaxed) {

@@ -161,6 +161,12 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.core
     }
 
+    /// A number, not 0, that no other transaction of this region that was committed has had, or
+    /// will have: the lane in bits 48 and up, the record's sequence number below.
+    pub fn number(&self) -> u64 {
+        u64::from(self.lane) << 48 | self.commit.next(1, 0).sequence
+    }
+
     /// Takes lock `number` (numbers past the table wrap) and keeps it until the end. A lock that is
     /// held already is not taken again.
     ///

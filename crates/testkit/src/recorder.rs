@@ -332,6 +332,13 @@ impl Actor {
         }
     }
 
+    /// A full fence at which nobody else can go first: that of a call to the kernel.
+    pub(crate) fn order_all(&self) {
+        if let Some((mut weak, id)) = self.weak() {
+            weak.full_fence(id);
+        }
+    }
+
     /// Stores bytes that `byte` gives by their place, word by word.
     fn put_each(&self, at: Offset, len: u64, byte: impl Fn(u64) -> u8) {
         let (start, end) = (at.bytes(), at.bytes().saturating_add(len));
@@ -401,10 +408,13 @@ impl Memory for Actor {
         if found == current { Ok(found) } else { Err(found) }
     }
 
+    /// Where memory is weak, others can go first: what was stored before may be seen late, although
+    /// what was loaded before was loaded early.
     fn full_fence(&self) {
-        if let Some((mut weak, id)) = self.weak() {
-            weak.full_fence(id);
+        if self.weak().is_some() {
+            self.turn();
         }
+        self.order_all();
     }
 
     fn load_fence(&self) {

@@ -73,6 +73,8 @@ pub struct ScheduleOptions {
     /// Whether loads may return older values, where the orderings of C11 allow it; at most eight
     /// actors then.
     pub weak_memory: bool,
+    /// Decides which older values these are, together with the run's own seed, if it has one.
+    pub stale_seed: u64,
     /// Failures to describe; all are counted.
     pub described: usize,
 }
@@ -88,6 +90,7 @@ impl Default for ScheduleOptions {
             wake_on_change: false,
             step_time: Duration::ZERO,
             weak_memory: false,
+            stale_seed: 0,
             described: 10,
         }
     }
@@ -185,7 +188,7 @@ where
         while let Some((chooser, name)) = search.next_run() {
             let (memory, state) = setup();
             if options.weak_memory {
-                memory.weaken(Weak::new(search.stream(STALE)));
+                memory.weaken(Weak::new(search.stream(STALE ^ options.stale_seed)));
             }
             let rules = Rules {
                 steps: options.steps,

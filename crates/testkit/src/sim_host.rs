@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use conquest_pm::host::{Host, Identity};
-use conquest_pm::memory::Memory;
 use conquest_pm::{Error, Result};
 
 use crate::thread::current_actor;
@@ -269,7 +268,7 @@ impl Host for SimHost {
 fn enter(state: &Mutex<State>) -> MutexGuard<'_, State> {
     let state = lock(state);
     if let Some(memory) = &state.orders {
-        memory.this_thread().full_fence();
+        memory.this_thread().order_all();
     }
     state
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panics")]
 
 use std::collections::BTreeSet;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,15 +16,19 @@ use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::kind::Kind;
 use conquest_pm::check::Reachable;
 use conquest_pm::memory::Memory;
-use conquest_pm::{Error, Ptr, Result};
-use conquest_testkit::scenario::{SimCore, attach, fresh, shape};
+use conquest_pm::{Error, Ptr, Result, Tx};
+use conquest_testkit::scenario::{SimCore, SimMemory, attach, fresh, shape};
 use conquest_testkit::shelf::Node;
-use conquest_testkit::{DyingMemory, Fate, RecordingMemory, World, become_actor};
+use conquest_testkit::{DyingMemory, Fate, RecordingMemory, SimHost, World, become_actor};
 
 /// Objects that fill a slab and begin another one.
 const NODES: usize = 40;
+/// Objects in a slab.
+const SLAB: usize = 32;
 /// Pages of the first group that are not for slabs: three slabs of three pages fit.
 const FILLER: u64 = 503;
+
+type SimTx<'c> = Tx<'c, SimMemory, SimHost>;
 
 struct Fixture {
     memory: RecordingMemory,
@@ -278,4 +283,84 @@ fn what_a_death_leaves_does_not_touch_what_others_have_got_meanwhile() {
             assert!(recovery > 3, "{recovery}");
         }
     }
+}
+
+/// Lanes of the region.
+const LANES: u64 = shape().lanes as u64;
+
+fn lane_of(tx: &SimTx<'_>) -> u64 {
+    tx.number() >> 48
+}
+
+/// A process, a thread of its own, that allocates at a word from us, on lane `lane` if that is free
+/// then, and commits at the next word.
+fn on_lane(core: SimCore, lane: u64, words: &Receiver<()>, done: &Sender<Vec<Ptr<Node>>>) {
+    become_actor(1);
+    // The one before is taken: who looks for a free lane begins where it was last.
+    let before = (lane + LANES - 1) % LANES;
+    let mut held = core.begin().unwrap();
+    if lane_of(&held) != before {
+        held = core.begin().unwrap();
+    }
+    assert_eq!(lane_of(&held), before);
+    done.send(Vec::new()).unwrap();
+    words.recv().unwrap();
+    let nodes = make_nodes(&core, 3, || {
+        done.send(Vec::new()).unwrap();
+        words.recv().unwrap();
+    });
+    done.send(nodes.unwrap()).unwrap();
+}
+
+/// Whether whoever recovers a dead process's lane has that many stores. Before that one, somebody
+/// else allocates, on that lane if it is free again, and commits after the recoverer has allocated
+/// too. The dead had once given back the slab that it had leased again.
+fn recovered_meanwhile(store: u64) -> bool {
+    let fixture = fixture();
+    let victim = fixture.process(3);
+    let other = fixture.process(1);
+    let given = make_nodes(&victim, SLAB + 1, || ()).unwrap();
+    free_nodes(&victim, &given[..SLAB]).unwrap();
+    // Pages are taken in turn: the third slab from here on is the one that was given back.
+    let mut nodes = make_nodes(&victim, 2 * SLAB, || ()).unwrap();
+    assert_eq!(nodes.last().map(|node| node.offset()), Some(given[0].offset()));
+    nodes.push(given[SLAB]);
+    let open = ManuallyDrop::new(victim.begin().unwrap());
+    let lane = lane_of(&open);
+    fixture.world.kill(3);
+    let (word, words) = channel();
+    let (done, replies) = channel();
+    let them = thread::spawn(move || on_lane(other, lane, &words, &done));
+    replies.recv().unwrap();
+    let replies = Arc::new(std::sync::Mutex::new(replies));
+    let (told, heard) = (word.clone(), Arc::clone(&replies));
+    let call = Box::new(move || {
+        // Nobody listens when it parts in the end.
+        if told.send(()).is_ok() {
+            heard.lock().unwrap().recv().unwrap();
+        }
+    });
+    let memory = DyingMemory::new(fixture.memory.actor(0), store, Fate::Call(call));
+    let recoverer = attach(memory, &fixture.world, 4).unwrap();
+    recoverer.recover().unwrap();
+    let met = recoverer.memory().stores() >= store;
+    if !met {
+        word.send(()).unwrap();
+        replies.lock().unwrap().recv().unwrap();
+    }
+    let maker = fixture.process(5);
+    nodes.extend(make_nodes(&maker, 3, || ()).unwrap());
+    word.send(()).unwrap();
+    nodes.extend(replies.lock().unwrap().recv().unwrap());
+    them.join().unwrap();
+    let distinct: BTreeSet<Offset> = nodes.iter().map(|node| node.offset()).collect();
+    assert_eq!(distinct.len(), nodes.len(), "allocated twice, at store {store}");
+    fixture.check(&maker, &nodes);
+    met
+}
+
+#[test]
+fn a_lane_is_left_when_nothing_of_the_dead_is_left_to_end() {
+    let stores = (1..).take_while(|&store| recovered_meanwhile(store)).count();
+    assert!(stores > 5, "{stores}");
 }
