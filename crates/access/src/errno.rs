@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(i32);
 
-/// Names the error numbers that the rules give.
+/// Names the error numbers that the rules, and the file system that uses them, give.
 macro_rules! numbers {
     ($($name:ident: $what:literal,)*) => {
         impl Errno {
@@ -32,6 +32,19 @@ numbers! {
     EOPNOTSUPP: "Such files have no such thing.",
     ENODATA: "There is no such attribute, or the caller may not know.",
     E2BIG: "The value is too long.",
+    ENOENT: "There is no such name, or what it named is gone.",
+    EEXIST: "The name is taken.",
+    ENOTEMPTY: "The directory has entries.",
+    EBUSY: "It is in use as what it is, the root for example.",
+    EXDEV: "The way leads out of where it has to stay.",
+    EMLINK: "It has all the names that it can have.",
+    ENAMETOOLONG: "A name or a path is too long.",
+    ENOSPC: "There is no space.",
+    EINTR: "A signal came first.",
+    EDEADLK: "It would wait for the caller himself.",
+    EAGAIN: "Too much changed meanwhile; try again.",
+    EIO: "Something is damaged.",
+    ESTALE: "The file is there no more.",
 }
 
 impl Errno {

@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 
 use conquest_access::Credentials;
+use conquest_peers::machine::{self, Kind};
+use conquest_peers::sys::{self, Outcome, Privileges};
 use conquest_testkit::Rng;
-use kernel_support::machine::{self, Kind};
 use kernel_support::operation::Operation;
 use kernel_support::predict::{Settings, predict};
-use kernel_support::sys::{self, Outcome, Privileges};
 use kernel_support::world::{IDS, World, random_capabilities};
 
 /// Cases on each file system.
@@ -97,7 +97,8 @@ fn case(
 
 /// Compares so many cases on a file system; says what they were.
 fn compare(kind: Kind) {
-    let said = machine::run(kind, |root| {
+    let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let said = machine::run(kind, directory, |root| {
         let settings = settings(kind);
         let privileges = Privileges::take();
         let mut differences = Vec::new();

@@ -1,5 +1,6 @@
 //! Errors of the file system.
 
+use conquest_access::Errno;
 use conquest_format::Offset;
 
 /// What went wrong.
@@ -23,10 +24,50 @@ pub enum Error {
         /// Entries that have it.
         found: u64,
     },
+    /// The rules of file systems refuse it.
+    #[error("{0}")]
+    Refused(Errno),
+    /// The file is there no more.
+    #[error("the file is there no more")]
+    Stale,
+    /// The region is not one for this file system.
+    #[error("{what}: expected {expected}, found {found}")]
+    Unfit {
+        /// What of it.
+        what: &'static str,
+        /// What was expected, and what to do.
+        expected: &'static str,
+        /// What was found.
+        found: u64,
+    },
 }
 
 /// What an operation of this crate returns.
 pub type Result<T> = core::result::Result<T, Error>;
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Error {
+        Error::Refused(errno)
+    }
+}
+
+impl Error {
+    /// The error number that a system call would give.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        use conquest_pm::Error as Core;
+        match self {
+            Error::Refused(errno) => *errno,
+            Error::Stale => Errno::ESTALE,
+            Error::Collisions { .. } => Errno::ENOSPC,
+            Error::Unfit { .. } => Errno::EINVAL,
+            Error::Core(Core::NoSpace { .. }) => Errno::ENOSPC,
+            Error::Core(Core::Interrupted) => Errno::EINTR,
+            Error::Core(Core::OwnLock { .. }) => Errno::EDEADLK,
+            Error::Core(_) => Errno::EIO,
+        }
+    }
+}
 
 /// The error for something in the region that breaks a rule.
 #[cold]

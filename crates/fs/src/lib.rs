@@ -6,13 +6,27 @@
 //! - nothing is followed before it is resolved: a damaged region gives errors that name a place,
 //!   never a panic, an endless loop or an access out of bounds (Conquest 2002, 3.5);
 //! - readers take no lock, make no system call and allocate nothing; what they see may be torn and
-//!   counts only once the version of the lock that guards it has been looked at again.
+//!   counts only once the version of the lock that guards it has been looked at again;
+//! - locks are taken in the order of their numbers, each once: first that of [moves](names), then
+//!   those of inodes. An operation begins no second transaction while it has one.
 
 #![forbid(unsafe_code)]
 
+pub mod attributes;
+mod blob;
+pub mod check;
 pub mod dir;
 mod error;
+mod file_system;
+mod inode;
+pub mod names;
+pub mod paths;
 mod reader;
+mod time;
+pub mod walk;
 
+pub use conquest_access::{Credentials, Errno};
 pub use error::{Error, Result};
+pub use file_system::{Clock, FileSystem, LOCKS_MIN, NewFileSystem};
+pub use inode::FileId;
 pub use reader::Reader;

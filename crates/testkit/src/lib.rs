@@ -6,6 +6,7 @@
 //! - [`mod@explore`]: every image that a crash may leave of a log, each recovered and checked.
 //! - [`SimHost`]: processes, claims, space and time without an operating system.
 //! - [`shelf`]: a structure on the region that uses all of it, and can tell half-done operations.
+//! - [`files`]: operations on a small tree of files, and what a tree is.
 //! - [`scenario`]: recorded runs of a shelf and the oracle for their crashes.
 //! - [`DyingMemory`]: any memory, with an accident before its n-th store.
 //!
@@ -24,6 +25,7 @@ mod clock;
 mod crash_point;
 mod dying;
 pub mod explore;
+pub mod files;
 mod image;
 pub mod inflight;
 mod log;

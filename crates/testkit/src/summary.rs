@@ -35,6 +35,19 @@ impl Summary {
     }
 }
 
+/// Adds the counts of another exploration. Its failures and its time are told elsewhere.
+impl core::ops::AddAssign for Summary {
+    fn add_assign(&mut self, other: Summary) {
+        self.states += other.states;
+        self.inner_states += other.inner_states;
+        self.outcomes.extend(other.outcomes);
+        self.failed += other.failed;
+        self.crash_points += other.crash_points;
+        self.sampled_points += other.sampled_points;
+        self.duplicates += other.duplicates;
+    }
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for failure in &self.failures {

@@ -7,12 +7,12 @@ use std::os::fd::AsRawFd;
 use conquest_access::{Open, flag};
 use conquest_testkit::Rng;
 
-use super::machine::Kind;
-use super::sys::{self, HERE, Outcome};
 use super::world::{
     ACL_NAMES, CAPABILITY_VALUE, DEVICE, EXT4_FLAGS, IDS, TMPFS_FLAGS, TYPES, World, random_acl,
     random_permissions,
 };
+use conquest_peers::machine::Kind;
+use conquest_peers::sys::{self, HERE, Outcome};
 
 /// Something done to the file `f` in the working directory, or beside it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -177,11 +177,11 @@ impl Operation {
         match self {
             Operation::Access(mode) => sys::access(name, *mode),
             Operation::Open(how) => sys::open(HERE, name, open_flags(how), 0).map(drop),
-            Operation::Chmod(mode) => sys::chmod(name, *mode),
-            Operation::Chown(uid, gid) => sys::chown(name, *uid, *gid),
+            Operation::Chmod(mode) => sys::chmod(name, *mode, sys::NO_FOLLOW),
+            Operation::Chown(uid, gid) => sys::chown(name, *uid, *gid, sys::NO_FOLLOW),
             Operation::SetTimes(times) => {
                 let time = |tv_nsec| libc::timespec { tv_sec: 1, tv_nsec };
-                sys::set_times(name, times.map(|times| times.map(time)))
+                sys::set_times(name, times.map(|times| times.map(time)), sys::NO_FOLLOW)
             }
             Operation::Truncate => sys::truncate(name),
             Operation::TruncateOpen => sys::truncate_open(open()),
@@ -198,10 +198,13 @@ impl Operation {
                 create(*mode, *is_whiteout, *by_open)
             }
             Operation::Remove { as_directory } => sys::remove(HERE, name, *as_directory),
-            Operation::Rename { to, exchanges } => {
-                sys::rename(name, directory(*to), c"n", *exchanges)
-            }
-            Operation::Link { to } => sys::link(name, directory(*to), c"n"),
+            Operation::Rename { to, exchanges } => sys::rename(
+                name,
+                directory(*to),
+                c"n",
+                if *exchanges { libc::RENAME_EXCHANGE } else { 0 },
+            ),
+            Operation::Link { to } => sys::link(name, directory(*to), c"n", 0),
             Operation::Get(attribute) => return sys::get_xattr(name, attribute),
             Operation::Set(attribute, value) => sys::set_xattr(name, attribute, value),
             Operation::Unset(attribute) => sys::remove_xattr(name, attribute),
@@ -259,7 +262,7 @@ fn create(mode: u32, is_whiteout: bool, by_open: bool) -> Outcome {
             sys::open(HERE, name, flags, mode & 0o7777).map(drop)
         }
         libc::S_IFDIR => sys::make_directory(HERE, name, mode & 0o7777),
-        libc::S_IFLNK => sys::make_link(HERE, name),
+        libc::S_IFLNK => sys::make_link(c"nowhere", HERE, name),
         _ => sys::make_node(HERE, name, mode, device),
     }
 }

@@ -7,10 +7,10 @@ use conquest_access::{
     Times, XattrAccess, flag,
 };
 
-use super::machine::Kind;
 use super::operation::Operation;
-use super::sys::Outcome;
 use super::world::{ACL_NAMES, CAPABILITY, Seen, Snapshot};
+use conquest_peers::machine::Kind;
+use conquest_peers::sys::Outcome;
 
 /// A machine's settings that the rules leave out.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,8 @@ use std::os::fd::AsRawFd;
 use conquest_access::{Acl, Capabilities, Capability, Entry, Qualifier, flag};
 use conquest_testkit::Rng;
 
-use super::machine::Kind;
-use super::sys;
+use conquest_peers::machine::Kind;
+use conquest_peers::sys;
 
 /// Users, and groups, that appear.
 pub const IDS: [u32; 4] = [0, 1001, 1002, 1003];
@@ -93,7 +93,7 @@ const NAMES: [&CStr; 2] = [c"d", c"e"];
 const LOOK: i32 = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
 fn see(directory: &File, name: &CStr) -> Option<Seen> {
-    let stat = sys::stat(directory.as_raw_fd(), name).ok()?;
+    let stat = sys::stat(directory.as_raw_fd(), name, sys::NO_FOLLOW).ok()?;
     sys::enter(directory);
     let listed = sys::list_xattrs(name).unwrap();
     let listed = listed.split(|&byte| byte == 0).filter(|name| !name.is_empty());
@@ -212,7 +212,7 @@ impl<'a> World<'a> {
         let raw = directory.as_raw_fd();
         match file_type {
             libc::S_IFDIR => sys::make_directory(raw, name, 0o700),
-            libc::S_IFLNK => sys::make_link(raw, name),
+            libc::S_IFLNK => sys::make_link(c"nowhere", raw, name),
             _ => sys::make_node(raw, name, file_type | 0o600, DEVICE),
         }
         .unwrap();
@@ -223,7 +223,7 @@ impl<'a> World<'a> {
     fn decorate(&self, rng: &mut Rng, directory: &File, name: &CStr, file_type: u32, open: u64) {
         sys::enter(directory);
         let [uid, gid] = [(); 2].map(|()| IDS[rng.below(4) as usize]);
-        sys::chown(name, Some(uid), Some(gid)).unwrap();
+        sys::chown(name, Some(uid), Some(gid), sys::NO_FOLLOW).unwrap();
         if rng.chance(1, 4) {
             sys::set_xattr(name, "trusted.a", b"value").unwrap();
         }
@@ -237,7 +237,7 @@ impl<'a> World<'a> {
         if rng.chance(open - 1, open) {
             permissions |= 0o11;
         }
-        sys::chmod(name, permissions).unwrap();
+        sys::chmod(name, permissions, sys::NO_FOLLOW).unwrap();
         if rng.chance(1, 3) {
             sys::set_xattr(name, ACL_NAMES[0], &random_acl(rng).to_xattr()).unwrap();
         }
@@ -285,7 +285,7 @@ impl<'a> World<'a> {
         }
         for (directory, name) in PLACES {
             let directory = &self.directories[directory];
-            let Ok(stat) = sys::stat(directory.as_raw_fd(), name) else {
+            let Ok(stat) = sys::stat(directory.as_raw_fd(), name, sys::NO_FOLLOW) else {
                 continue;
             };
             let file_type = stat.st_mode & libc::S_IFMT;

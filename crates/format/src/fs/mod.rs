@@ -13,6 +13,19 @@ pub mod node;
 use crate::PAGE;
 use crate::kind::{KINDS, Kind, KindSpec, KindTable};
 
+/// Version of the layouts in this module.
+pub const VERSION: u64 = 1;
+
+/// Numbers of the root words that the file system has; the others are 0.
+pub mod root {
+    /// [`VERSION`](super::VERSION): stored last of all when a file system is made.
+    pub const VERSION: u64 = 0;
+    /// Pointer word to the root directory's inode.
+    pub const DIRECTORY: u64 = 1;
+    /// First of the two words of the key by which names are hashed.
+    pub const KEY: u64 = 2;
+}
+
 const fn kind(number: u8) -> Kind {
     match Kind::new(number) {
         Some(kind) => kind,

@@ -71,7 +71,7 @@ fn explore_all(first: u64, states: usize) -> ExitCode {
                 for failure in &found.failures {
                     println!("FAILED --seed {seed} --replay '{failure}'");
                 }
-                add(&mut total, found);
+                total += found;
             }
             Err(error) => {
                 println!("FAILED --seed {seed}: {error}");
@@ -108,16 +108,6 @@ fn replay_one(seed: u64, state: &str) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn add(total: &mut Summary, found: Summary) {
-    total.states += found.states;
-    total.inner_states += found.inner_states;
-    total.outcomes.extend(found.outcomes);
-    total.failed += found.failed;
-    total.crash_points += found.crash_points;
-    total.sampled_points += found.sampled_points;
-    total.duplicates += found.duplicates;
 }
 
 fn count(mix: &mut HashMap<&'static str, u64>, plan: &Plan) {

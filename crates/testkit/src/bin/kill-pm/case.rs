@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use conquest_testkit::Fate;
 use conquest_testkit::shelf::Op;
 
-use crate::arena::{Arena, Template, View};
-use crate::limit::{LIMIT, Watchdog};
+use crate::arena::{Arena, View, template};
+use crate::kill::limit::{LIMIT, Watchdog};
+use crate::kill::region::Template;
 use crate::os::child::{Child, End};
 use crate::os::memory::Shared;
 
@@ -38,7 +39,7 @@ pub(crate) fn push(list: u32, id: u64, pages: u64) -> Op {
 
 /// One case for each operation.
 pub(crate) fn cases() -> Result<Vec<Case>, String> {
-    let (wide, narrow) = (Rc::new(Template::new(4)?), Rc::new(Template::new(1)?));
+    let (wide, narrow) = (Rc::new(template(4)?), Rc::new(template(1)?));
     let three = || vec![push(0, 1, 0), push(0, 2, 2), push(0, 3, 1), push(1, 4, 3)];
     let others = || vec![push(2, 50, 1), Op::Touch { list: 2 }, Op::Pop { list: 2 }];
     let case = |name, before, op| {

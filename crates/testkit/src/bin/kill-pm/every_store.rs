@@ -2,12 +2,12 @@
 
 use conquest_testkit::shelf::Op;
 
-use crate::arena::{death, stop};
 use crate::case::{Case, OTHER, VICTIM, push};
-use crate::crew::share;
-use crate::limit::{LIMIT, Watchdog};
+use crate::kill::crew::share;
+use crate::kill::limit::{LIMIT, Watchdog};
+use crate::kill::tally::Tally;
+use crate::kill::{death, stop};
 use crate::os::child::{Child, End};
-use crate::tally::Tally;
 
 /// Dies at every `step`-th store of each operation, attaching and detaching included.
 pub(crate) fn death_at_every_store(tally: &Tally, workers: usize, cases: &[Case], step: u64) {

@@ -4,18 +4,17 @@
 
 mod arena;
 mod case;
-mod crew;
 mod every_store;
-mod limit;
+#[path = "../kill/mod.rs"]
+mod kill;
 #[path = "../os/mod.rs"]
 #[allow(dead_code, reason = "other programs use the rest")]
 mod os;
 mod random;
-mod tally;
 
 use std::process::ExitCode;
 
-use tally::Tally;
+use kill::tally::Tally;
 
 const USAGE: &str = "\
 usage: kill-pm [--kills N] [--seed S] [--step N]

@@ -7,12 +7,13 @@ use std::time::Duration;
 use conquest_testkit::Rng;
 use conquest_testkit::shelf::Op;
 
-use crate::arena::{Arena, Template, View};
-use crate::crew::share;
-use crate::limit::{LIMIT, Watchdog};
+use crate::arena::{Arena, View, template};
+use crate::kill::crew::share;
+use crate::kill::limit::{LIMIT, Watchdog};
+use crate::kill::region::Template;
+use crate::kill::tally::Tally;
 use crate::os::child::{Child, End};
 use crate::os::memory::Shared;
-use crate::tally::Tally;
 
 /// Processes at work.
 const WORKERS: u32 = 3;
@@ -29,7 +30,7 @@ pub(crate) fn kill_at_random(
     kills: u64,
     seed: u64,
 ) -> Result<(), String> {
-    let template = Template::new(1)?;
+    let template = template(1)?;
     let operations = Shared::new()?;
     let regions: Vec<u64> = (0..kills.div_ceil(KILLS_OF_REGION)).collect();
     // Each of them has several processes at work, which must get something done between two kills.

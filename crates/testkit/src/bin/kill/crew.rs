@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::kill::tally::Tally;
 use crate::os::child::{Child, End};
 use crate::os::memory::Shared;
-use crate::tally::Tally;
 
 /// Word of the shared memory: the first job that nobody has taken.
 const NEXT: usize = 0;

@@ -4,11 +4,12 @@ use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::sys::{self, call};
+use crate::sys::{self, call};
 
 /// How long one test may take.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -18,7 +19,9 @@ const DEVICE_BYTES: u64 = 64 << 20;
 /// A file system to compare with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
+    /// Memory.
     Tmpfs,
+    /// On a loop device in memory.
     Ext4,
 }
 
@@ -31,11 +34,17 @@ impl Drop for MountPoint {
     }
 }
 
-/// Runs `work` in a process of its own, in the root of a new file system that nobody else sees and
-/// that goes with the process. Fails as `work` fails, and returns what it says.
-pub fn run(kind: Kind, work: impl FnOnce(&File) -> String) -> String {
-    let name = format!("access-{kind:?}-{}", std::process::id());
-    let at = MountPoint(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name));
+/// Runs `work` in a process of its own, in the root of a new file system that nobody else sees,
+/// mounted somewhere in the directory `directory`, and that goes with the process. Fails as `work`
+/// fails, and returns what it says.
+///
+/// # Panics
+/// If `work` does, if it takes longer than two minutes, and if the machine lacks what is needed.
+pub fn run(kind: Kind, directory: &Path, work: impl FnOnce(&File) -> String) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("peer-{kind:?}-{}-{number}", std::process::id());
+    let at = MountPoint(directory.join(name));
     std::fs::create_dir_all(&at.0).unwrap();
     let mut ends = [0; 2];
     call!(SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC).unwrap();
@@ -59,7 +68,7 @@ pub fn run(kind: Kind, work: impl FnOnce(&File) -> String) -> String {
 }
 
 /// The child: says what came of `work`, and ends.
-fn child(kind: Kind, at: &std::path::Path, mut to: File, work: impl FnOnce(&File) -> String) -> ! {
+fn child(kind: Kind, at: &Path, mut to: File, work: impl FnOnce(&File) -> String) -> ! {
     // SAFETY: no memory is passed. The child ends even if its parent was killed; a living parent is
     // quicker, and says what happened.
     unsafe { libc::alarm(LIMIT.as_secs() as u32 + 10) };
@@ -146,13 +155,11 @@ struct LoopConfig {
 
 /// A loop device with an empty ext4 in memory, gone when it is neither open nor mounted.
 fn make_ext4() -> (File, CString) {
-    let raw = call!(SYS_memfd_create, c"ext4".as_ptr(), libc::MFD_CLOEXEC);
-    let raw = raw.unwrap_or_else(|error| refused("make a file in memory", error));
-    // SAFETY: the descriptor is new, and ours.
-    let image = unsafe { File::from_raw_fd(raw as i32) };
+    let image = sys::memory_file(c"ext4");
+    let image = File::from(image.unwrap_or_else(|error| refused("make a file in memory", error)));
     image.set_len(DEVICE_BYTES).unwrap();
     let path = format!("/proc/{}/fd/{}", std::process::id(), image.as_raw_fd());
-    let made = Command::new("mkfs.ext4").args(["-q", "-F", &path]).output();
+    let made = Command::new("mkfs.ext4").args(["-q", "-F", "-b", "4096", &path]).output();
     let made = made.unwrap_or_else(|error| panic!("this test needs mkfs.ext4: {error}"));
     assert!(made.status.success(), "mkfs.ext4: {}", String::from_utf8_lossy(&made.stderr));
     let control = sys::open(sys::HERE, c"/dev/loop-control", libc::O_RDWR, 0);

@@ -2,17 +2,19 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use conquest_access::{Capabilities, Capability, Credentials};
 
 /// What a call returns, or its error number.
 pub type Outcome<T = ()> = Result<T, i32>;
 
+/// The error number of the last call.
 pub fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
+/// What a call has returned.
 pub fn check(result: libc::c_long) -> Outcome<libc::c_long> {
     if result < 0 { Err(errno()) } else { Ok(result) }
 }
@@ -22,94 +24,204 @@ macro_rules! call {
     ($number:ident, $($argument:expr),*) => {
         // SAFETY: the arguments are numbers, or point to values and strings that outlive the call
         // and have the lengths that the call expects.
-        $crate::kernel_support::sys::check(unsafe { libc::syscall(libc::$number, $($argument),*) })
+        $crate::sys::check(unsafe { libc::syscall(libc::$number, $($argument),*) })
     };
 }
 pub(crate) use call;
 
 /// The working directory: where names are looked up unless a directory is given.
 pub const HERE: i32 = libc::AT_FDCWD;
-const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+/// Flag: not to follow a symbolic link.
+pub const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 
+/// Opens a file.
+///
+/// # Errors
+/// The error number.
 pub fn open(directory: i32, name: &CStr, flags: i32, mode: u32) -> Outcome<File> {
     let raw = call!(SYS_openat, directory, name.as_ptr(), flags | libc::O_CLOEXEC, mode)?;
     // SAFETY: the descriptor is new, and ours.
     Ok(unsafe { File::from_raw_fd(raw as i32) })
 }
 
+/// A new file in memory.
+///
+/// # Errors
+/// The error number.
+pub fn memory_file(name: &CStr) -> Outcome<OwnedFd> {
+    let raw = call!(SYS_memfd_create, name.as_ptr(), libc::MFD_CLOEXEC)?;
+    // SAFETY: the descriptor is new, and ours.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw as i32) })
+}
+
+/// Makes a directory the working directory.
 pub fn enter(directory: &File) {
     call!(SYS_fchdir, directory.as_raw_fd()).unwrap();
 }
 
-pub fn stat(directory: i32, name: &CStr) -> Outcome<libc::stat> {
+/// What is known of a file.
+///
+/// # Errors
+/// The error number.
+pub fn stat(directory: i32, name: &CStr, flags: i32) -> Outcome<libc::stat> {
     // SAFETY: all zeros is a value of it.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    call!(SYS_newfstatat, directory, name.as_ptr(), &raw mut stat, NO_FOLLOW)?;
+    call!(SYS_newfstatat, directory, name.as_ptr(), &raw mut stat, flags)?;
     Ok(stat)
 }
 
+/// Asks for permission.
+///
+/// # Errors
+/// The error number.
 pub fn access(name: &CStr, mode: u32) -> Outcome {
     let flags = libc::AT_EACCESS | NO_FOLLOW;
     call!(SYS_faccessat2, HERE, name.as_ptr(), mode, flags).map(drop)
 }
 
 /// Sets a mode; the newer call knows symbolic links.
-pub fn chmod(name: &CStr, mode: u32) -> Outcome {
-    call!(SYS_fchmodat2, HERE, name.as_ptr(), mode, NO_FOLLOW).map(drop)
+pub fn chmod(name: &CStr, mode: u32, flags: i32) -> Outcome {
+    call!(SYS_fchmodat2, HERE, name.as_ptr(), mode, flags).map(drop)
 }
 
-pub fn chown(name: &CStr, uid: Option<u32>, gid: Option<u32>) -> Outcome {
+/// Sets an owner.
+///
+/// # Errors
+/// The error number.
+pub fn chown(name: &CStr, uid: Option<u32>, gid: Option<u32>, flags: i32) -> Outcome {
     let [uid, gid] = [uid, gid].map(|id| id.unwrap_or(u32::MAX));
-    call!(SYS_fchownat, HERE, name.as_ptr(), uid, gid, NO_FOLLOW).map(drop)
+    call!(SYS_fchownat, HERE, name.as_ptr(), uid, gid, flags).map(drop)
 }
 
-pub fn set_times(name: &CStr, times: Option<[libc::timespec; 2]>) -> Outcome {
+/// Sets times, or both to the present.
+///
+/// # Errors
+/// The error number.
+pub fn set_times(name: &CStr, times: Option<[libc::timespec; 2]>, flags: i32) -> Outcome {
     let times = times.as_ref().map_or(core::ptr::null(), |times| times.as_ptr());
-    call!(SYS_utimensat, HERE, name.as_ptr(), times, NO_FOLLOW).map(drop)
+    call!(SYS_utimensat, HERE, name.as_ptr(), times, flags).map(drop)
 }
 
+/// Truncates to nothing, by name.
+///
+/// # Errors
+/// The error number.
 pub fn truncate(name: &CStr) -> Outcome {
     call!(SYS_truncate, name.as_ptr(), 0_i64).map(drop)
 }
 
+/// Sets the size to 1, by descriptor.
+///
+/// # Errors
+/// The error number.
 pub fn truncate_open(file: &File) -> Outcome {
     call!(SYS_ftruncate, file.as_raw_fd(), 1_i64).map(drop)
 }
 
+/// Writes a byte.
+///
+/// # Errors
+/// The error number.
 pub fn write(file: &File) -> Outcome {
     call!(SYS_write, file.as_raw_fd(), c"x".as_ptr(), 1_usize).map(drop)
 }
 
+/// Allocates 4 KiB.
+///
+/// # Errors
+/// The error number.
 pub fn allocate(file: &File, mode: i32) -> Outcome {
     call!(SYS_fallocate, file.as_raw_fd(), mode, 0_i64, 4096_i64).map(drop)
 }
 
+/// Makes a file of any type but directory and link.
+///
+/// # Errors
+/// The error number.
 pub fn make_node(directory: i32, name: &CStr, mode: u32, device: u64) -> Outcome {
     call!(SYS_mknodat, directory, name.as_ptr(), mode, device).map(drop)
 }
 
+/// Makes a directory.
+///
+/// # Errors
+/// The error number.
 pub fn make_directory(directory: i32, name: &CStr, mode: u32) -> Outcome {
     call!(SYS_mkdirat, directory, name.as_ptr(), mode).map(drop)
 }
 
-pub fn make_link(directory: i32, name: &CStr) -> Outcome {
-    call!(SYS_symlinkat, c"nowhere".as_ptr(), directory, name.as_ptr()).map(drop)
+/// Makes a symbolic link.
+///
+/// # Errors
+/// The error number.
+pub fn make_link(target: &CStr, directory: i32, name: &CStr) -> Outcome {
+    call!(SYS_symlinkat, target.as_ptr(), directory, name.as_ptr()).map(drop)
 }
 
+/// Removes a name.
+///
+/// # Errors
+/// The error number.
 pub fn remove(directory: i32, name: &CStr, is_directory: bool) -> Outcome {
     let flags = if is_directory { libc::AT_REMOVEDIR } else { 0 };
     call!(SYS_unlinkat, directory, name.as_ptr(), flags).map(drop)
 }
 
-pub fn rename(name: &CStr, to: i32, new: &CStr, exchanges: bool) -> Outcome {
-    let flags = if exchanges { libc::RENAME_EXCHANGE } else { 0 };
+/// Renames, or exchanges names.
+///
+/// # Errors
+/// The error number.
+pub fn rename(name: &CStr, to: i32, new: &CStr, flags: u32) -> Outcome {
     call!(SYS_renameat2, HERE, name.as_ptr(), to, new.as_ptr(), flags).map(drop)
 }
 
-pub fn link(name: &CStr, to: i32, new: &CStr) -> Outcome {
-    call!(SYS_linkat, HERE, name.as_ptr(), to, new.as_ptr(), 0).map(drop)
+/// Gives a file another name.
+///
+/// # Errors
+/// The error number.
+pub fn link(name: &CStr, to: i32, new: &CStr, flags: i32) -> Outcome {
+    call!(SYS_linkat, HERE, name.as_ptr(), to, new.as_ptr(), flags).map(drop)
 }
 
+/// The target of a symbolic link.
+///
+/// # Errors
+/// The error number.
+pub fn read_link(directory: i32, name: &CStr) -> Outcome<Vec<u8>> {
+    let mut target = vec![0_u8; libc::PATH_MAX as usize];
+    let (at, room) = (target.as_mut_ptr(), target.len());
+    let len = call!(SYS_readlinkat, directory, name.as_ptr(), at, room)?;
+    target.truncate(len as usize);
+    Ok(target)
+}
+
+/// The next entries of an open directory, as `getdents64` gives them: how many bytes.
+///
+/// # Errors
+/// The error number.
+pub fn list(directory: &File, entries: &mut [u8]) -> Outcome<usize> {
+    let (at, room) = (entries.as_mut_ptr(), entries.len());
+    call!(SYS_getdents64, directory.as_raw_fd(), at, room).map(|len| len as usize)
+}
+
+/// Makes a directory the root of this process, and its working directory.
+///
+/// # Errors
+/// The error number.
+pub fn change_root(directory: &CStr) -> Outcome {
+    call!(SYS_chroot, directory.as_ptr())?;
+    call!(SYS_chdir, c"/".as_ptr()).map(drop)
+}
+
+/// Sets the mask of new files' permissions.
+pub fn umask(mask: u32) {
+    call!(SYS_umask, mask).unwrap();
+}
+
+/// The value of an attribute.
+///
+/// # Errors
+/// The error number.
 pub fn get_xattr(name: &CStr, attribute: &str) -> Outcome<Vec<u8>> {
     let attribute = CString::new(attribute).unwrap();
     let mut value = vec![0_u8; 1024];
@@ -119,17 +231,29 @@ pub fn get_xattr(name: &CStr, attribute: &str) -> Outcome<Vec<u8>> {
     Ok(value)
 }
 
+/// Sets an attribute.
+///
+/// # Errors
+/// The error number.
 pub fn set_xattr(name: &CStr, attribute: &str, value: &[u8]) -> Outcome {
     let attribute = CString::new(attribute).unwrap();
     let (at, length) = (value.as_ptr(), value.len());
     call!(SYS_lsetxattr, name.as_ptr(), attribute.as_ptr(), at, length, 0).map(drop)
 }
 
+/// Removes an attribute.
+///
+/// # Errors
+/// The error number.
 pub fn remove_xattr(name: &CStr, attribute: &str) -> Outcome {
     let attribute = CString::new(attribute).unwrap();
     call!(SYS_lremovexattr, name.as_ptr(), attribute.as_ptr()).map(drop)
 }
 
+/// The names of all attributes.
+///
+/// # Errors
+/// The error number.
 pub fn list_xattrs(name: &CStr) -> Outcome<Vec<u8>> {
     let mut names = vec![0_u8; 4096];
     let length = call!(SYS_llistxattr, name.as_ptr(), names.as_mut_ptr(), names.len())?;
@@ -141,12 +265,20 @@ pub fn list_xattrs(name: &CStr) -> Outcome<Vec<u8>> {
 const GET_FLAGS: libc::c_ulong = 0x8008_6601;
 const SET_FLAGS: libc::c_ulong = 0x4008_6602;
 
+/// The flags of a file.
+///
+/// # Errors
+/// The error number.
 pub fn flags(file: &File) -> Outcome<u32> {
     let mut flags = 0_u32;
     call!(SYS_ioctl, file.as_raw_fd(), GET_FLAGS, &raw mut flags)?;
     Ok(flags)
 }
 
+/// Sets the flags of a file.
+///
+/// # Errors
+/// The error number.
 pub fn set_flags(file: &File, flags: u32) -> Outcome {
     call!(SYS_ioctl, file.as_raw_fd(), SET_FLAGS, &raw const flags).map(drop)
 }

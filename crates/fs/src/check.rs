@@ -1,0 +1,118 @@
+//! Checking every rule of a file system, for tests: whatever is allocated is reached, and all that
+//! is said twice agrees.
+//!
+//! For a region at rest: no operation may run meanwhile, so everything is read once.
+
+use std::collections::BTreeMap;
+
+use conquest_format::inode::{Content, FileType, Inode, offset_of};
+use conquest_pm::check::{Finding, Reachable};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::blob;
+use crate::inode::{FileId, directory, identify, load};
+use crate::{FileSystem, Result};
+
+/// What a file system consists of, and what is wrong with it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Census {
+    /// Files of all types but directories.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// A check under way.
+#[derive(Default)]
+struct Check {
+    reachable: Reachable,
+    /// Files that are no directories: how often they were reached, and how many names they claim.
+    files: BTreeMap<u64, (u32, u32)>,
+    /// Directories that are still to be looked at, with their parents.
+    left: Vec<(FileId, u64)>,
+    census: Census,
+}
+
+impl Check {
+    fn find(&mut self, what: &'static str, file: FileId) {
+        let at = offset_of(file.number).unwrap_or(conquest_format::Offset::NONE);
+        self.census.findings.push(Finding { what, at });
+    }
+}
+
+impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Checks every rule of the file system.
+    ///
+    /// # Errors
+    /// [`conquest_pm::Error::Corrupt`] for what can't even be followed.
+    pub fn check(&self) -> Result<Census> {
+        let mut check = Check::default();
+        check.left.push((self.root(), self.root().number));
+        while let Some((file, parent)) = check.left.pop() {
+            self.check_directory(&mut check, file, parent)?;
+        }
+        for (number, (found, claimed)) in core::mem::take(&mut check.files) {
+            if found != claimed {
+                check.find("file with another number of names", FileId { number, generation: 0 });
+            }
+        }
+        check.census.findings.extend(self.core().check(&check.reachable)?);
+        Ok(check.census)
+    }
+
+    fn check_directory(&self, check: &mut Check, file: FileId, parent: u64) -> Result<()> {
+        let (inode, entries) = self.read(file.number, |view| {
+            let (inode, _) = load(view, file)?;
+            let mut entries = Vec::new();
+            let names = directory(file, self.key())?;
+            names.check(view, &mut check.reachable, |entry, _| entries.push(*entry))?;
+            Ok((inode, entries))
+        })?;
+        check.census.directories += 1;
+        if let Some(at) = offset_of(file.number) {
+            check.reachable.object(at);
+        }
+        if inode.parent != parent {
+            check.find("directory with another parent", file);
+        }
+        let mut directories = 0;
+        for entry in entries {
+            let (child, inner) = self.read(file.number, |view| {
+                let child = identify(view, entry.inode)?;
+                Ok((child, load(view, child)?.0))
+            })?;
+            if inner.file_type != entry.file_type {
+                check.find("entry of another type than its file", child);
+            }
+            if inner.file_type == FileType::Directory {
+                directories += 1;
+                check.left.push((child, file.number));
+            } else {
+                self.check_file(check, child, &inner)?;
+            }
+        }
+        if inode.links.count != 2 + directories {
+            check.find("directory with another number of directories", file);
+        }
+        Ok(())
+    }
+
+    fn check_file(&self, check: &mut Check, file: FileId, inode: &Inode) -> Result<()> {
+        let (found, _) = check.files.entry(file.number).or_insert((0, inode.links.count));
+        *found += 1;
+        if *found > 1 {
+            return Ok(());
+        }
+        check.census.files += 1;
+        if let Some(at) = offset_of(file.number) {
+            check.reachable.object(at);
+        }
+        if inode.content == Content::None {
+            return Ok(());
+        }
+        self.read(file.number, |view| blob::reach(view, inode.content, &mut check.reachable))
+    }
+}

@@ -1,0 +1,218 @@
+//! The file system of an attached region: where it begins, and how its operations run.
+
+use std::sync::Arc;
+
+use conquest_format::fs::{INODE, VERSION, root};
+use conquest_format::geometry::STATE_ROOTS;
+use conquest_format::inode::{self, Content, FileType, Links, Owner};
+use conquest_format::{Offset, WORD};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Core, Mode, Ptr, Tx, View};
+
+use crate::dir::Key;
+use crate::inode::{FileId, InodeObject, NewInode};
+use crate::{Error, Result};
+
+/// The lock that directories are moved under: the first one, so it is taken before all others. Its
+/// version is the store-wide rename sequence.
+pub(crate) const MOVES: u32 = 0;
+/// Locks that a region with a file system has at least: that one, and one for inodes.
+pub const LOCKS_MIN: u32 = 2;
+
+/// Tells the time: nanoseconds since 1970.
+pub type Clock = Box<dyn Fn() -> i64 + Send + Sync>;
+
+/// What a new file system begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct NewFileSystem {
+    /// The key by which names are hashed: random, and nobody else's business.
+    pub key: [u64; 2],
+    /// Who owns the root directory.
+    pub owner: Owner,
+    /// The root directory's permissions.
+    pub permissions: u16,
+}
+
+/// A file system on an attached region. Every operation may be called by any thread, and by several
+/// processes at once.
+pub struct FileSystem<M: Memory, H: Host> {
+    core: Arc<Core<M, H>>,
+    key: Key,
+    root: FileId,
+    clock: Clock,
+}
+
+/// What came of an attempt.
+pub(crate) enum Attempt<T> {
+    /// What was asked for is staged.
+    Done(T),
+    /// Something else had to be staged first: commit it, and try again.
+    Prepared,
+}
+
+impl<M: Memory, H: Host> core::fmt::Debug for FileSystem<M, H> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("FileSystem").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+fn root_word(index: u64) -> Offset {
+    STATE_ROOTS.plus(index * WORD)
+}
+
+impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Makes a file system with nothing but an empty root directory in a region that has none.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if there is something already, or too few locks; those of the region.
+    pub fn make(core: &Core<M, H>, new: &NewFileSystem, clock: &Clock) -> Result<()> {
+        let locks = core.geometry().shape().locks;
+        if locks < LOCKS_MIN {
+            return Err(Error::Unfit {
+                what: "locks of the region",
+                expected: "2 or more; make it with more",
+                found: locks.into(),
+            });
+        }
+        core.run(|tx| {
+            tx.lock(MOVES, Mode::Exclusive)?;
+            let found = tx.get(root_word(root::VERSION));
+            if found != 0 {
+                return Ok(Err(Error::Unfit {
+                    what: "version of the file system",
+                    expected: "0: the region has a file system already, which is left alone",
+                    found,
+                }));
+            }
+            let new_root = NewInode {
+                file_type: FileType::Directory,
+                permissions: new.permissions,
+                flags: 0,
+                owner: new.owner,
+                links: Links { count: 2, project: 0 },
+                content: Content::Directory { root: 0 },
+                size: 0,
+                pages: 0,
+                parent: None,
+            };
+            let made = new_root.stage(tx, clock())?;
+            tx.set(root_word(root::DIRECTORY), Ptr::<InodeObject>::word(made.0))?;
+            tx.set(root_word(root::KEY), new.key[0])?;
+            tx.set(root_word(root::KEY + 1), new.key[1])?;
+            tx.set(root_word(root::VERSION), VERSION)?;
+            Ok(Ok(()))
+        })?
+    }
+
+    /// The file system of an attached region.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] if the region has none, or one of another version; those of the region.
+    pub fn open(core: Arc<Core<M, H>>, clock: Clock) -> Result<Self> {
+        let (version, word, key) = core.read(MOVES, |view| {
+            let key = [view.word(root_word(root::KEY)), view.word(root_word(root::KEY + 1))];
+            Ok((view.word(root_word(root::VERSION)), view.word(root_word(root::DIRECTORY)), key))
+        })?;
+        if version != VERSION {
+            return Err(Error::Unfit {
+                what: "version of the file system",
+                expected: "1; 0 is none, others need another version of this program",
+                found: version,
+            });
+        }
+        let root = Ptr::<InodeObject>::from_word(word, root_word(root::DIRECTORY))?;
+        let place = core.resolve_kind(root.offset(), INODE)?;
+        let number = crate::inode::number_of(place.offset())?;
+        let at = place.offset().plus(inode::word::GENERATION);
+        // The root directory is never removed: its generation stays.
+        let generation = core.read(MOVES, |view| Ok(view.word(at)))?;
+        Ok(FileSystem { core, key: Key::new(key), root: FileId { number, generation }, clock })
+    }
+
+    /// The region.
+    pub fn core(&self) -> &Arc<Core<M, H>> {
+        &self.core
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> FileId {
+        self.root
+    }
+
+    /// How names are hashed.
+    pub(crate) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The present time, nanoseconds since 1970.
+    pub(crate) fn now(&self) -> i64 {
+        (self.clock)()
+    }
+
+    /// The lock that guards inode `number` and its content.
+    pub(crate) fn lock_of(&self, number: u64) -> u32 {
+        // Inodes made one after the other get locks all over the table.
+        let mixed = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
+        let inodes = self.core.geometry().shape().locks.saturating_sub(1).max(1);
+        1 + mixed % inodes
+    }
+
+    /// Takes the locks of `files` exclusively, and before them that of moves if `moves`: always in
+    /// the order of their numbers.
+    pub(crate) fn lock<const N: usize>(
+        &self,
+        tx: &mut Tx<'_, M, H>,
+        moves: bool,
+        files: [Option<FileId>; N],
+    ) -> Result<()> {
+        if moves {
+            tx.lock(MOVES, Mode::Exclusive)?;
+        }
+        let mut numbers = files.map(|file| file.map(|file| self.lock_of(file.number)));
+        numbers.sort_unstable();
+        for number in numbers.into_iter().flatten() {
+            tx.lock(number, Mode::Exclusive)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what the lock of inode `number` guards, as one committed state.
+    pub(crate) fn read<T>(
+        &self,
+        number: u64,
+        mut look: impl FnMut(&View<'_, M, H>) -> Result<T>,
+    ) -> Result<T> {
+        self.core.read(self.lock_of(number), |view| Ok(look(view)))?
+    }
+
+    /// Runs `attempt` in a transaction, again until it is done.
+    pub(crate) fn run<T>(
+        &self,
+        mut attempt: impl FnMut(&mut Tx<'_, M, H>) -> Result<Attempt<T>>,
+    ) -> Result<T> {
+        self.run_planned(|| Ok(()), |tx, ()| attempt(tx))
+    }
+
+    /// Runs `attempt` in a transaction, again until it is done; each time with a new plan, which is
+    /// made before the transaction begins.
+    pub(crate) fn run_planned<P, T>(
+        &self,
+        mut plan: impl FnMut() -> Result<P>,
+        mut attempt: impl FnMut(&mut Tx<'_, M, H>, &P) -> Result<Attempt<T>>,
+    ) -> Result<T> {
+        loop {
+            let planned = plan()?;
+            let mut tx = self.core.begin()?;
+            match attempt(&mut tx, &planned) {
+                Ok(Attempt::Done(value)) => {
+                    tx.commit()?;
+                    return Ok(value);
+                }
+                Ok(Attempt::Prepared) => tx.commit()?,
+                Err(Error::Core(conquest_pm::Error::Again)) => drop(tx),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Operations on the names of one directory, and what names there are after them.
+
+use std::collections::BTreeMap;
+
+use conquest_access::Removal;
+use conquest_fs::dir::FileType;
+use conquest_fs::names::{New, Renaming};
+use conquest_fs::{Error, FileId};
+use conquest_testkit::Rng;
+use conquest_testkit::files::root_user;
+
+use crate::arena::Files;
+
+/// Names that a directory may have.
+const NAMES: u64 = 10;
+
+/// An operation; names are numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    Make(u64),
+    MakeDirectory(u64),
+    Symlink(u64),
+    Link(u64, u64),
+    Unlink(u64),
+    RemoveDirectory(u64),
+    Rename(u64, u64),
+}
+
+fn name(number: u64) -> Vec<u8> {
+    // Some of them long, so that buckets are split.
+    let width = if number.is_multiple_of(2) { 255 } else { 3 };
+    format!("{number:0>width$}").into_bytes()
+}
+
+impl Op {
+    /// Operation number `number` of the sequence `seed`.
+    pub(crate) fn random(seed: u64, number: u64) -> Op {
+        let mut rng = Rng::stream(seed, number);
+        let mut one = || rng.below(NAMES);
+        let (first, second) = (one(), one());
+        match rng.below(9) {
+            0 | 1 => Op::Make(first),
+            2 => Op::MakeDirectory(first),
+            3 => Op::Symlink(first),
+            4 => Op::Link(first, second),
+            5 => Op::Unlink(first),
+            6 => Op::RemoveDirectory(first),
+            _ => Op::Rename(first, second),
+        }
+    }
+
+    /// Does it in `directory`. That it can't be done, for what names there are, is no error.
+    pub(crate) fn perform(self, files: &Files, directory: FileId) -> Result<(), String> {
+        let who = &root_user();
+        let make =
+            |number, what| files.create(who, directory, &name(number), what, 0o755).map(drop);
+        let remove = |number, how| files.remove(who, directory, &name(number), how);
+        let done = match self {
+            Op::Make(number) => make(number, New::Regular),
+            Op::MakeDirectory(number) => make(number, New::Directory),
+            Op::Symlink(number) => make(number, New::Symlink(&[b't'; 100])),
+            Op::Link(old, new) => match files.lookup(who, directory, &name(old)) {
+                Ok(Some((file, _))) => files.link(who, file, directory, &name(new)),
+                found => found.map(drop),
+            },
+            Op::Unlink(number) => remove(number, Removal::File),
+            Op::RemoveDirectory(number) => remove(number, Removal::Directory),
+            Op::Rename(old, new) => {
+                let how = Renaming::Replace;
+                files.rename(who, directory, &name(old), directory, &name(new), how)
+            }
+        };
+        match done {
+            Ok(()) | Err(Error::Refused(_) | Error::Stale) => Ok(()),
+            Err(error) => Err(format!("{self:?}: {error}")),
+        }
+    }
+}
+
+/// The names that there should be: of each its file's type and which file it is.
+#[derive(Clone, Default)]
+pub(crate) struct Model {
+    names: BTreeMap<u64, (FileType, u64)>,
+    made: u64,
+}
+
+impl Model {
+    pub(crate) fn apply(&mut self, op: Op) {
+        let is_directory = |found: Option<&(FileType, u64)>| {
+            found.map(|(file_type, _)| *file_type == FileType::Directory)
+        };
+        match op {
+            Op::Make(number) => self.make(number, FileType::Regular),
+            Op::MakeDirectory(number) => self.make(number, FileType::Directory),
+            Op::Symlink(number) => self.make(number, FileType::Symlink),
+            Op::Link(old, new) => {
+                if let (Some(false), Some(&file)) =
+                    (is_directory(self.names.get(&old)), self.names.get(&old))
+                {
+                    self.names.entry(new).or_insert(file);
+                }
+            }
+            Op::Unlink(number) => {
+                if is_directory(self.names.get(&number)) == Some(false) {
+                    self.names.remove(&number);
+                }
+            }
+            Op::RemoveDirectory(number) => {
+                if is_directory(self.names.get(&number)) == Some(true) {
+                    self.names.remove(&number);
+                }
+            }
+            Op::Rename(old, new) => {
+                let [source, target] = [old, new].map(|number| self.names.get(&number).copied());
+                let fits = target.is_none()
+                    || is_directory(target.as_ref()) == is_directory(source.as_ref());
+                if let Some(source) = source.filter(|&source| fits && target != Some(source)) {
+                    self.names.remove(&old);
+                    self.names.insert(new, source);
+                }
+            }
+        }
+    }
+
+    fn make(&mut self, number: u64, file_type: FileType) {
+        self.made += 1;
+        self.names.entry(number).or_insert((file_type, self.made));
+    }
+
+    /// Whether these are the names in `directory`.
+    pub(crate) fn is_in(&self, files: &Files, directory: FileId) -> Result<bool, String> {
+        let listed = files.list(directory, 2, 1000).map_err(|error| error.to_string())?;
+        let mut files_of = BTreeMap::new();
+        let is_here = |(number, (file_type, file)): (&u64, &(FileType, u64))| {
+            let name = name(*number);
+            let entry = listed.iter().find(|entry| entry.name == name);
+            entry.is_some_and(|entry| {
+                let same = *files_of.entry(*file).or_insert(entry.number) == entry.number;
+                same && entry.file_type == *file_type
+            })
+        };
+        Ok(self.names.len() == listed.len() && self.names.iter().all(is_here))
+    }
+}

@@ -1,0 +1,308 @@
+//! Operations on a small tree of files, which meet as often as operations can, and what a tree is:
+//! all that tells whether each of them has happened as a whole.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use conquest_access::{Capabilities, Credentials, Removal};
+use conquest_format::fs;
+use conquest_format::geometry::Shape;
+use conquest_format::inode::Owner;
+use conquest_fs::attributes::SetTime;
+use conquest_fs::dir::FileType;
+use conquest_fs::names::{New, Renaming};
+use conquest_fs::paths::Path as FilePath;
+use conquest_fs::walk::Base;
+use conquest_fs::{Clock, Error, FileId, FileSystem, NewFileSystem};
+use conquest_pm::attach::{NewRegion, make};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Core, Options};
+
+use crate::scenario::SimMemory;
+use crate::{DyingMemory, Image, RecordingMemory, SimHost, World};
+
+/// A file system in simulation.
+pub type SimFiles = FileSystem<SimMemory, SimHost>;
+
+/// An operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// Makes an empty regular file.
+    Make(&'static str),
+    /// Makes a directory.
+    MakeDirectory(&'static str),
+    /// Makes a symbolic link with a target of so many bytes.
+    Symlink(usize, &'static str),
+    /// Gives the first file the second name.
+    Link(&'static str, &'static str),
+    /// Removes a file.
+    Unlink(&'static str),
+    /// Removes a directory.
+    RemoveDirectory(&'static str),
+    /// Renames.
+    Rename(&'static str, &'static str, Renaming),
+    /// Sets the permissions to these.
+    SetMode(&'static str, u32),
+    /// Sets the owning user.
+    SetOwner(&'static str, u32),
+    /// Sets the time of modification.
+    SetTime(&'static str, i64),
+    /// Makes a file with a name of 255 bytes in the directory, the number being part of it.
+    MakeLong(&'static str, u32),
+}
+
+use Op::{
+    Link, Make, MakeDirectory, MakeLong, RemoveDirectory, Rename, SetMode, SetOwner,
+    SetTime as Time, Symlink, Unlink,
+};
+
+/// Names of 255 bytes that the directory `k` begins with: they fill its one bucket.
+const LONG_NAMES: u32 = 14;
+
+/// The operations: all kinds of them, in all positions, that succeed or not.
+pub const OPERATIONS: [Op; 30] = [
+    Make("n"),
+    Make("d/n"),
+    MakeDirectory("m"),
+    MakeDirectory("d/m"),
+    Symlink(5, "s"),
+    Symlink(3000, "e/t"),
+    Link("a", "d/b"),
+    Link("e/f", "g"),
+    Unlink("a"),
+    Unlink("e/f"),
+    Unlink("e/s"),
+    RemoveDirectory("d"),
+    RemoveDirectory("e"),
+    Rename("a", "n", Renaming::NoReplace),
+    Rename("a", "d/a", Renaming::Replace),
+    Rename("a", "e/f", Renaming::Replace),
+    Rename("e/f", "a", Renaming::Replace),
+    Rename("d", "e/d", Renaming::Replace),
+    Rename("d", "c", Renaming::Replace),
+    Rename("e", "d", Renaming::Replace),
+    Rename("a", "e/f", Renaming::Exchange),
+    Rename("d", "e/f", Renaming::Exchange),
+    Rename("d", "e", Renaming::Exchange),
+    Rename("a", "d/w", Renaming::Whiteout),
+    SetMode("a", 0o640),
+    SetOwner("e", 7),
+    Time("e/f", 9),
+    MakeLong("k", 99),
+    Rename("a", "k/x", Renaming::Replace),
+    Unlink("k/y"),
+];
+
+/// What the tree is before. No operation is about what is in `o`.
+const EARLIER: [Op; 10] = [
+    Make("a"),
+    MakeDirectory("d"),
+    MakeDirectory("e"),
+    MakeDirectory("k"),
+    Make("e/f"),
+    Link("a", "e/l"),
+    Symlink(30, "e/s"),
+    Make("k/y"),
+    MakeDirectory("o"),
+    Make("o/f"),
+];
+
+impl Op {
+    /// Its kind, in a word.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Make(_) => "make",
+            MakeLong(..) => "make with a long name",
+            MakeDirectory(_) => "mkdir",
+            Symlink(..) => "symlink",
+            Link(..) => "link",
+            Unlink(_) => "unlink",
+            RemoveDirectory(_) => "rmdir",
+            Rename(_, _, Renaming::Exchange) => "exchange",
+            Rename(_, _, Renaming::Whiteout | Renaming::WhiteoutNoReplace) => "rename, whiteout",
+            Rename(..) => "rename",
+            SetMode(..) => "chmod",
+            SetOwner(..) => "chown",
+            Time(..) => "utimens",
+        }
+    }
+
+    /// Does it; whether anything has happened. That it can't be done, for what the tree is, is no
+    /// error.
+    ///
+    /// # Errors
+    /// Those of the region.
+    pub fn perform<M: Memory, H: Host>(&self, files: &FileSystem<M, H>) -> Result<bool, Error> {
+        let base = Base::new(files.root(), files.root());
+        let at = |path: &'static str| FilePath { base: &base, bytes: path.as_bytes() };
+        let who = &root_user();
+        let done = match *self {
+            Make(path) => files.create_at(who, at(path), New::Regular, 0o644).map(drop),
+            MakeDirectory(path) => files.create_at(who, at(path), New::Directory, 0o755).map(drop),
+            Symlink(len, path) => {
+                let target = vec![b't'; len];
+                files.create_at(who, at(path), New::Symlink(&target), 0o777).map(drop)
+            }
+            Link(old, new) => files.link_at(who, at(old), false, at(new)),
+            Unlink(path) => files.remove_at(who, at(path), Removal::File),
+            RemoveDirectory(path) => files.remove_at(who, at(path), Removal::Directory),
+            Rename(old, new, how) => files.rename_at(who, at(old), at(new), how),
+            SetMode(path, mode) => {
+                files.find(who, at(path), true).and_then(|file| files.set_mode(who, file, mode))
+            }
+            SetOwner(path, uid) => files
+                .find(who, at(path), true)
+                .and_then(|file| files.set_owner(who, file, Some(uid), None)),
+            Time(path, time) => files
+                .find(who, at(path), true)
+                .and_then(|file| files.set_times(who, file, SetTime::Omit, SetTime::At(time))),
+            MakeLong(directory, number) => {
+                let name = format!("{number:0>255}");
+                files.find(who, at(directory), true).and_then(|directory| {
+                    files.create(who, directory, name.as_bytes(), New::Regular, 0o600).map(drop)
+                })
+            }
+        };
+        match done {
+            Ok(()) => Ok(true),
+            Err(Error::Refused(_) | Error::Stale) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Root, with all capabilities.
+#[must_use]
+pub fn root_user() -> Credentials<'static> {
+    Credentials { fsuid: 0, fsgid: 0, groups: &[], capabilities: Capabilities::ALL, umask: 0o022 }
+}
+
+/// A tree as text: of every path type and permissions, links, owner, time of modification if it was
+/// set, size, and the first path of the same file.
+///
+/// # Errors
+/// What breaks a rule.
+pub fn describe<M: Memory, H: Host>(files: &FileSystem<M, H>) -> Result<String, String> {
+    let mut tree = String::new();
+    let mut first = BTreeMap::new();
+    describe_directory(files, files.root(), "", &mut first, &mut tree)?;
+    let census = files.check().map_err(|error| error.to_string())?;
+    match census.findings.first() {
+        Some(finding) => Err(format!("{finding}, in\n{tree}")),
+        None => Ok(tree),
+    }
+}
+
+fn describe_directory<M: Memory, H: Host>(
+    files: &FileSystem<M, H>,
+    directory: FileId,
+    path: &str,
+    first: &mut BTreeMap<u64, String>,
+    tree: &mut String,
+) -> Result<(), String> {
+    let text = |error: Error| error.to_string();
+    let mut listed = files.list(directory, 2, 1000).map_err(text)?;
+    listed.sort_by(|left, right| left.name.cmp(&right.name));
+    for entry in listed {
+        let name = String::from_utf8_lossy(&entry.name);
+        let name = name.trim_start_matches('0');
+        let path = format!("{path}/{name}");
+        let found = files.lookup(&root_user(), directory, &entry.name).map_err(text)?;
+        let (file, _) = found.ok_or("a listed name that is not found")?;
+        let stat = files.stat(file).map_err(text)?;
+        let same = first.entry(file.number).or_insert_with(|| path.clone()).clone();
+        let time = if stat.mtime == 9 { "set" } else { "" };
+        let size = if entry.file_type == FileType::Directory { 0 } else { stat.size };
+        let (mode, links, uid) = (stat.mode, stat.links, stat.uid);
+        let written = writeln!(tree, "{path} {mode:o} {links} {uid} {size} {time} {same}");
+        written.map_err(|error| error.to_string())?;
+        if entry.file_type == FileType::Directory {
+            describe_directory(files, file, &path, first, tree)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the tree on which [`OPERATIONS`] work, in an empty file system.
+///
+/// # Errors
+/// What went wrong, as text.
+pub fn prepare<M: Memory, H: Host>(files: &FileSystem<M, H>) -> Result<(), String> {
+    let long = (0..LONG_NAMES - 1).map(|number| MakeLong("k", number));
+    for op in EARLIER.into_iter().chain(long) {
+        if !op.perform(files).map_err(|error| error.to_string())? {
+            return Err(format!("{op:?} did nothing"));
+        }
+    }
+    Ok(())
+}
+
+/// A new file system with an empty root directory that anybody may search.
+#[must_use]
+pub const fn new_file_system() -> NewFileSystem {
+    NewFileSystem { key: [1, 2], owner: Owner { uid: 0, gid: 0 }, permissions: 0o755 }
+}
+
+// --- simulated -----------------------------------------------------------------------------------
+
+/// The layout of the small region.
+#[must_use]
+pub const fn shape() -> Shape {
+    Shape { max_groups: 2, lanes: 3, slots: 3, locks: 8 }
+}
+
+/// A clock that goes on by a second with each look.
+#[must_use]
+pub fn clock() -> Clock {
+    let now = AtomicI64::new(1 << 60);
+    Box::new(move || now.fetch_add(1_000_000_000, Ordering::Relaxed))
+}
+
+/// Attaches the file system in `memory` as simulated process `pid`.
+///
+/// # Errors
+/// Those of attaching.
+pub fn attach(memory: SimMemory, world: &World, pid: u32) -> Result<SimFiles, Error> {
+    let core = attach_region(memory, world, pid)?;
+    FileSystem::open(core, clock())
+}
+
+fn attach_region(
+    memory: SimMemory,
+    world: &World,
+    pid: u32,
+) -> Result<Arc<Core<SimMemory, SimHost>>, Error> {
+    let options = Options { growth_groups: 1, ..Options::default() };
+    let path = Path::new("simulated core");
+    Ok(Core::attach(memory, world.process(pid), path, &fs::kinds(), options)?)
+}
+
+/// A region with the tree on which [`OPERATIONS`] work; its last process has detached, or died.
+///
+/// # Errors
+/// What went wrong, as text.
+pub fn base(detach: bool) -> Result<Arc<Image>, String> {
+    let text = |error: Error| error.to_string();
+    let geometry = conquest_format::Geometry::new(shape()).ok_or("impossible shape")?;
+    let image = Arc::new(Image::new(geometry.len()));
+    let memory = RecordingMemory::new(image, geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    let new =
+        NewRegion { shape: shape(), kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
+    let path = Path::new("simulated core");
+    make(&memory.actor(0), &world.process(9), path, &new).map_err(|error| error.to_string())?;
+    let alive = DyingMemory::counting(memory.actor(0));
+    let core = attach_region(alive, &world, 9).map_err(text)?;
+    FileSystem::make(&core, &new_file_system(), &clock()).map_err(text)?;
+    let files = FileSystem::open(core, clock()).map_err(text)?;
+    prepare(&files)?;
+    if detach {
+        files.core().detach().map_err(|error| error.to_string())?;
+    }
+    Ok(memory.snapshot())
+}
