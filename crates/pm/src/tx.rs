@@ -89,6 +89,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         // since, by another thread that saw no lane in use.
         match self.check_health().and_then(|()| self.begin_on(lane, interruptible, true)) {
             Ok(tx) => Ok(tx),
+            // Forked since the lane was taken: it is the parent's, who goes on with it.
+            Err(_) if self.host.is_forked() => Err(Error::ForkedInside),
             Err(error) => {
                 self.leave_lane(lane);
                 Err(error)
