@@ -1,6 +1,6 @@
 //! Recorded runs of operations on files, and the oracle for their crashes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use conquest_format::{Geometry, checksum};
@@ -37,6 +37,7 @@ impl Plan {
         let base = files::base(detached)?;
         let geometry = Geometry::new(files::shape()).ok_or("impossible shape")?;
         let mut recording = None;
+        let refused = Mutex::default();
         let options = ScheduleOptions {
             actors: self.scripts.len() as u32,
             search: Search::Random { seed, first: 0, runs: 1 },
@@ -52,7 +53,7 @@ impl Plan {
                 let world = World::new(memory.clock());
                 (memory, world)
             },
-            |world, actor, memory| self.play(world, actor, memory),
+            |world, actor, memory| self.play(world, actor, memory, &refused),
             |_, memory| {
                 recording = Some(memory.recording());
                 memory.violation().map_or(Ok(0), Err)
@@ -62,25 +63,36 @@ impl Plan {
             return Err(failure.clone());
         }
         let recording = recording.ok_or("nothing was recorded")?;
-        Ok(Scenario { recording, models: self.models(&base)? })
+        let refused = refused.into_inner().map_err(|error| error.to_string())?;
+        Ok(Scenario { recording, models: self.models(&base, &refused)? })
     }
 
     /// What one actor does: attach as a process of its own, its script, detach.
-    fn play(&self, world: &World, actor: u32, memory: &Actor) -> Result<(), String> {
+    fn play(
+        &self,
+        world: &World,
+        actor: u32,
+        memory: &Actor,
+        refused: &Mutex<Vec<(usize, u64)>>,
+    ) -> Result<(), String> {
         let text = |error: Error| error.to_string();
         let memory_of = DyingMemory::counting(memory.clone());
         let files = attach(memory_of, world, actor).map_err(text)?;
         let script = self.scripts.get(actor as usize).map_or(&[][..], Vec::as_slice);
         for (number, op) in (1..).zip(script) {
             memory.mark(Mark::Begun(number));
-            op.perform(&files).map_err(text)?;
+            if !op.perform(&files).map_err(text)? {
+                refused.lock().map_err(|error| error.to_string())?.push((actor as usize, number));
+            }
             memory.mark(Mark::Acknowledged(number));
         }
         files.core().detach().map_err(|error| error.to_string())
     }
 
-    /// All that the tree may be: after each part of each order of the operations.
-    fn models(&self, base: &Arc<Image>) -> Result<Vec<Model>, String> {
+    /// All that the tree may be: after each part of each order of the operations. One that was
+    /// `refused` has changed nothing: where a path leads, and what is done there, are two steps, so
+    /// it may have lost its file to the other one in between.
+    fn models(&self, base: &Arc<Image>, refused: &[(usize, u64)]) -> Result<Vec<Model>, String> {
         let mut models = Vec::new();
         for order in orders(&self.scripts) {
             let geometry = Geometry::new(files::shape()).ok_or("impossible shape")?;
@@ -91,7 +103,9 @@ impl Plan {
             let mut done = vec![0; self.scripts.len()];
             models.push(Model { done: done.clone(), tree: describe(&tree)? });
             for (actor, op) in order {
-                op.perform(&tree).map_err(|error| error.to_string())?;
+                if !refused.contains(&(actor, done[actor] + 1)) {
+                    op.perform(&tree).map_err(|error| error.to_string())?;
+                }
                 done[actor] += 1;
                 models.push(Model { done: done.clone(), tree: describe(&tree)? });
             }
