@@ -138,7 +138,7 @@ pub const fn owner_thread(owner: u32) -> u32 {
 pub mod lock {
     /// Bytes.
     pub const SIZE: u64 = 16;
-    /// Lane that holds the lock exclusively (number plus one, 16 bits) and the two flags below.
+    /// Lane that holds the lock exclusively (number plus one, 16 bits) and the flags below.
     pub const WORD: u64 = 0;
     /// Odd while a committed change is being applied under the lock.
     pub const VERSION: u64 = 8;
@@ -146,6 +146,8 @@ pub mod lock {
     pub const READERS: u32 = 1 << 16;
     /// Somebody sleeps on the lock.
     pub const WAITERS: u32 = 1 << 17;
+    /// The exclusive holder sleeps until the lanes' records name the lock as shared no more.
+    pub const DRAINING: u32 = 1 << 18;
     /// Largest number of locks.
     pub const MAX: u32 = 1 << 24;
 }

@@ -185,7 +185,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// With lock `number` held exclusively by `holder`, waits until no lane holds it shared, and
-    /// clears the READERS flag.
+    /// clears the flags READERS and DRAINING.
     fn wait_for_readers(&self, holder: u32, number: u32, patience: &mut Patience) -> Result<()> {
         let at = self.lock_word(number).plus(lock::WORD);
         while let Some(reader) = self.find_reader(holder, number) {
@@ -193,16 +193,16 @@ impl<M: Memory, H: Host> Core<M, H> {
             if patience.spin() {
                 continue;
             }
-            let flag = |value: u32| Some(value | lock::WAITERS);
+            let flag = |value: u32| Some(value | lock::DRAINING);
             let (Ok(value) | Err(value)) = self.update(at, 0, Ordering::Relaxed, flag);
             // Either the reader sees the flag when it lets go, or its name is gone already.
             self.memory.full_fence();
             if self.find_reader(holder, number).is_none() {
                 break;
             }
-            self.sleep(patience, at, value | lock::WAITERS, Some(reader))?;
+            self.sleep(patience, at, value | lock::DRAINING, Some(reader))?;
         }
-        let clear = |value: u32| Some(value & !lock::READERS);
+        let clear = |value: u32| Some(value & !(lock::READERS | lock::DRAINING));
         let (Ok(_) | Err(_)) = self.update(at, 0, Ordering::Relaxed, clear);
         Ok(())
     }
@@ -234,11 +234,13 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
-    /// After a name has been taken off a list: wakes all who sleep on the lock at `at`. The flag
-    /// goes, so that whoever has seen the name and is about to sleep finds the word changed.
+    /// After a name has been taken off a list: wakes all who sleep on the lock at `at`, the holder
+    /// that waits for the name among them. Its flag goes, so that it finds the word changed if it
+    /// has seen the name and is about to sleep. Nobody else sets this flag: the reader, which may
+    /// come to sleep on the word at once, would otherwise make the word what it was.
     fn name_is_gone(&self, at: Offset) {
         self.memory.full_fence();
-        let clear = |value: u32| (value & lock::WAITERS != 0).then_some(value & !lock::WAITERS);
+        let clear = |value: u32| (value & lock::DRAINING != 0).then_some(value & !lock::DRAINING);
         if self.update(at, 0, Ordering::Relaxed, clear).is_ok() {
             self.memory.wake(at, u32::MAX);
         }

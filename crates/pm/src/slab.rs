@@ -304,9 +304,8 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 found: operand,
             });
         }
-        self.stage(Entry { target, action: Action::Free, operand })?;
         self.may_empty(place.head);
-        Ok(())
+        self.stage(Entry { target, action: Action::Free, operand })
     }
 
     fn alloc_object(&mut self, kind: Kind) -> Result<Place> {

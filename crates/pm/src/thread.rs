@@ -81,7 +81,8 @@ pub(crate) fn has_inherited() -> bool {
     INHERITED.get() != 0
 }
 
-/// The right to recover dead threads of the process.
+/// The right to recover dead threads of the process: one at a time, so that none waits for another
+/// that does it. It orders nothing: whoever recovers a lane takes it first, and acquires it so.
 pub(crate) struct Turn<'c, M: Memory, H: Host> {
     core: &'c Core<M, H>,
     thread: u32,
@@ -90,7 +91,7 @@ pub(crate) struct Turn<'c, M: Memory, H: Host> {
 impl<M: Memory, H: Host> Drop for Turn<'_, M, H> {
     fn drop(&mut self) {
         let turn = &self.core.turn;
-        let _left = turn.compare_exchange(self.thread, 0, Ordering::Release, Ordering::Relaxed);
+        let _left = turn.compare_exchange(self.thread, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -135,7 +136,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let mut found = 0;
         loop {
             let taken =
-                self.turn.compare_exchange(found, thread, Ordering::Acquire, Ordering::Relaxed);
+                self.turn.compare_exchange(found, thread, Ordering::Relaxed, Ordering::Relaxed);
             match taken {
                 Ok(_) => return Some(Turn { core: self, thread }),
                 Err(holder) if holder == thread || self.is_turn_taken(holder) => return None,

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panics")]
 
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::Relaxed;
 
 use conquest_format::descriptor::Descriptor;
@@ -156,6 +157,22 @@ fn one_process_that_finds_damage_stops_the_others() {
     let mut tx = first.begin().unwrap();
     assert!(matches!(tx.lock(1, conquest_pm::Mode::Exclusive), Err(Error::Corrupt { .. })));
     drop(tx);
+    assert!(matches!(first.begin(), Err(Error::Failed { .. })));
+    assert!(matches!(second.begin(), Err(Error::Failed { .. })));
+}
+
+#[test]
+fn a_record_of_the_dead_that_is_damaged_stops_everybody() {
+    let (memory, world) = fresh(shape(), false).unwrap();
+    let open = |pid| attach(DyingMemory::counting(memory.actor(0)), &world, pid).unwrap();
+    let [dead, first, second] = [1, 2, 3].map(open);
+    let _unfinished = ManuallyDrop::new(dead.begin().unwrap());
+    for number in 0..shape().lanes {
+        dead.memory().put(dead.geometry().lane(number), u64::MAX, Relaxed);
+    }
+    world.kill(1);
+    let refused = first.recover();
+    assert!(matches!(refused, Err(Error::Corrupt { what: "commit word", .. })), "{refused:?}");
     assert!(matches!(first.begin(), Err(Error::Failed { .. })));
     assert!(matches!(second.begin(), Err(Error::Failed { .. })));
 }

@@ -81,6 +81,28 @@ fn nobody_meets_whom_he_must_not_and_nobody_sleeps_through_his_turn() {
     assert_eq!((found.failed, found.timeouts), (0, 0), "{found}");
 }
 
+/// All runs with two interruptions of one who wants to be alone and one who wants to read.
+#[test]
+fn who_gives_way_wakes_who_waits_for_it() {
+    let setup = || {
+        let (memory, attached) = attached();
+        // Whoever is alone looks for readers only if there was one.
+        attached.cores[1].begin().unwrap().lock(0, Mode::Shared).unwrap();
+        (memory, attached)
+    };
+    let body = |attached: &Attached, id: u32, memory: &Actor| {
+        let mode = if id == 0 { Mode::Exclusive } else { Mode::Shared };
+        let mut tx = attached.cores[id as usize].begin().map_err(|error| error.to_string())?;
+        tx.lock(0, mode).map_err(|error| error.to_string())?;
+        visit(attached, memory, mode)
+    };
+    let search = Search::Exhaustive { preemptions: 2, runs: 100_000 };
+    // Enough spins for whoever is alone to come to sleep while the other one is interrupted.
+    let options = ScheduleOptions { search, spins: 10_000, ..ScheduleOptions::default() };
+    let found = run(&options, setup, body, |_, _| Ok(0));
+    assert!(found.failed == 0 && found.timeouts == 0 && found.complete, "{found}");
+}
+
 /// Steps both words under the lock.
 fn step(core: &SimCore) -> Result<(), Error> {
     core.run(|tx| {
@@ -93,6 +115,37 @@ fn step(core: &SimCore) -> Result<(), Error> {
 
 fn pair(core: &SimCore) -> Result<(u64, u64), Error> {
     core.read(0, |view| Ok((view.word(FIRST), view.word(SECOND))))
+}
+
+#[test]
+fn what_is_read_while_a_stamp_stays_current_belongs_together() {
+    let setup = || {
+        let (memory, attached) = attached();
+        attached.cores[0].run(|tx| tx.set(FIRST, 0)).unwrap();
+        (memory, attached)
+    };
+    let body = |attached: &Attached, id: u32, memory: &Actor| {
+        let core = &attached.cores[id as usize];
+        for _ in 0..6 {
+            if id == 0 {
+                step(core).map_err(|error| error.to_string())?;
+                continue;
+            }
+            let stamp = core.stamp(0);
+            let [first, second] = [FIRST, SECOND].map(|at| memory.load(at, Ordering::Relaxed));
+            if core.is_current(stamp) && first != second {
+                return Err(format!("{first} and {second} seen together"));
+            }
+        }
+        // Nothing has changed since, so it is current.
+        if id == 0 && !core.is_current(core.stamp(0)) {
+            return Err(String::from("a stamp that is not current at once"));
+        }
+        Ok(())
+    };
+    let options = ScheduleOptions { weak_memory: true, persistent_loads: true, ..random(3000) };
+    let found = run(&options, setup, body, |_, _| Ok(0));
+    assert_eq!(found.failed, 0, "{found}");
 }
 
 #[test]
