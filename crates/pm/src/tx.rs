@@ -280,23 +280,19 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     }
 
     /// Sees to it that `len` bytes at `at`, of an object that nothing points to yet, are durable no
-    /// later than the record.
+    /// later than the record: they are covered by its checksum, or by a fence before it if they are
+    /// too many.
     pub(crate) fn prepared(&mut self, at: Offset, len: u64) {
         if self.core.memory.needs_write_back() {
             self.core.memory.write_back(at, len);
-            self.cover(at, len);
-        }
-    }
-
-    /// Covers a new object by the record's checksum, or by a fence before it if it is too long.
-    fn cover(&mut self, at: Offset, len: u64) {
-        match self.ranges.get_mut(self.ranges_used) {
-            Some(range) if self.range_bytes + len <= RANGE_BYTES_MAX => {
-                *range = (at, len);
-                self.ranges_used += 1;
-                self.range_bytes += len;
+            match self.ranges.get_mut(self.ranges_used) {
+                Some(range) if self.range_bytes + len <= RANGE_BYTES_MAX => {
+                    *range = (at, len);
+                    self.ranges_used += 1;
+                    self.range_bytes += len;
+                }
+                _ => self.needs_prepare_fence = true,
             }
-            _ => self.needs_prepare_fence = true,
         }
     }
 
@@ -399,7 +395,6 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.core.check_health()?;
         let commit = self.commit.next(self.entries, self.ranges_used as u64);
         self.core.arm(self.lane, commit);
-        self.core.groups_durable.fetch_max(self.groups, Ordering::Relaxed);
         self.step_versions();
         if let Err(error) = self.core.apply(self.lane, commit) {
             self.core.fail("a journal record could not be applied");
@@ -415,12 +410,13 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
 
     /// Begins a record after that of `commit`.
     fn begin_record(&mut self, commit: Commit) {
+        let groups = core::mem::take(&mut self.groups);
+        self.core.groups_durable.fetch_max(groups, Ordering::Relaxed);
         self.commit = commit;
         self.entries = 0;
         self.ranges_used = 0;
         self.range_bytes = 0;
         self.needs_prepare_fence = false;
-        self.groups = 0;
         self.pages = 0;
     }
 

@@ -4,12 +4,15 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panics")]
 
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use conquest_format::WORD;
 use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::kind::Kind;
+use conquest_format::volatile::{self, head};
 use conquest_pm::check::Reachable;
-use conquest_pm::{Mode, Ptr};
+use conquest_pm::memory::Memory;
+use conquest_pm::{Mode, Object, Ptr};
 use conquest_testkit::scenario::{SimCore, attach, fresh, shape};
 use conquest_testkit::schedule::{ScheduleOptions, Search, run};
 use conquest_testkit::shelf::Node;
@@ -57,12 +60,31 @@ fn shelf(actors: u32, hints: &[usize]) -> (RecordingMemory, Shelf) {
 }
 
 fn try_all(hints: &[usize], body: impl Fn(&Shelf, u32, &Actor) -> Result<(), String> + Sync) {
+    try_all_from(hints, None, body);
+}
+
+/// [`try_all`], but a search begins at group `from`, whatever the hints say.
+fn try_all_from(
+    hints: &[usize],
+    from: Option<u32>,
+    body: impl Fn(&Shelf, u32, &Actor) -> Result<(), String> + Sync,
+) {
+    let setup = || {
+        let (memory, shelf) = shelf(2, hints);
+        if let Some(from) = from {
+            let (geometry, memory) = (shelf.witness.geometry(), memory.actor(7));
+            let tag = memory.load(geometry.slot(0), Ordering::SeqCst) >> 32;
+            let at = geometry.head(head::PARTIAL_FROM + u64::from(Node::KIND.number()) * WORD);
+            memory.store(at, volatile::tagged(tag as u32, from), Ordering::SeqCst);
+        }
+        (memory, shelf)
+    };
     let options = ScheduleOptions {
         search: Search::Random { seed: 31, first: 0, runs: RUNS },
         weak_memory: true,
         ..ScheduleOptions::default()
     };
-    let found = run(&options, || shelf(2, hints), body, nothing_is_lost);
+    let found = run(&options, setup, body, nothing_is_lost);
     assert_eq!(found.failed, 0, "{hints:?}: {found}");
 }
 
@@ -76,18 +98,29 @@ fn free(core: &SimCore, node: Ptr<Node>) -> Result<(), String> {
     core.run(|tx| tx.free(node)).map_err(|error| error.to_string())
 }
 
+/// Room is made in slab `slab` by one while the other one wants some.
+fn make_room_and_search(shelf: &Shelf, id: u32, slab: usize) -> Result<(), String> {
+    let core = &shelf.cores[id as usize];
+    match id {
+        0 => free(core, shelf.nodes[slab * SLAB + 5]),
+        _ => core
+            .run(|tx| tx.alloc::<Node>().map(|fresh| _ = tx.seal(fresh)))
+            .map_err(|error| error.to_string()),
+    }
+}
+
 /// Room is made in one of the groups while somebody searches both.
 fn one_makes_room_and_one_searches(hints: &[usize]) {
     for slab in [1, 4] {
-        try_all(hints, |shelf, id, _| {
-            let core = &shelf.cores[id as usize];
-            match id {
-                0 => free(core, shelf.nodes[slab * SLAB + 5]),
-                _ => core
-                    .run(|tx| tx.alloc::<Node>().map(|fresh| _ = tx.seal(fresh)))
-                    .map_err(|error| error.to_string()),
-            }
-        });
+        try_all(hints, |shelf, id, _| make_room_and_search(shelf, id, slab));
+    }
+}
+
+/// As it is if a hint was taken before it was told where it is.
+#[test]
+fn room_is_found_where_a_search_begins_without_hints() {
+    for slab in [1, 4] {
+        try_all_from(&[], Some(0), |shelf, id, _| make_room_and_search(shelf, id, slab));
     }
 }
 
@@ -148,4 +181,40 @@ fn room_in_a_slab_that_is_parted_with_is_found() {
     };
     let found = run(&options, setup, body, nothing_is_lost);
     assert!(found.failed == 0 && found.complete, "{found}");
+}
+
+#[test]
+fn who_sees_that_a_page_is_allocated_sees_what_it_is() {
+    let setup = || {
+        let (memory, world) = fresh(shape(), false).unwrap();
+        let process = |id| attach(DyingMemory::counting(memory.actor(id)), &world, id).unwrap();
+        let cores: Vec<SimCore> = (0..2).map(process).collect();
+        (memory, cores)
+    };
+    let first = fill(&setup().1[0], 1)[0];
+    let body = |cores: &Vec<SimCore>, id: u32, _: &Actor| {
+        let core = &cores[id as usize];
+        if id == 0 {
+            fill(core, 1);
+            return Ok(());
+        }
+        // Looks where an object is being made, as if it knew of it already.
+        loop {
+            match core.resolve(first) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.to_string().contains("descriptor") => {
+                    return Err(error.to_string());
+                }
+                Err(_) => {}
+            }
+        }
+    };
+    let options = ScheduleOptions {
+        search: Search::Random { seed: 32, first: 0, runs: RUNS / 10 },
+        weak_memory: true,
+        persistent_loads: true,
+        ..ScheduleOptions::default()
+    };
+    let found = run(&options, setup, body, |_, _| Ok(0));
+    assert_eq!(found.failed, 0, "{found}");
 }
