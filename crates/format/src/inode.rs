@@ -108,10 +108,14 @@ pub mod flag {
     pub const NOATIME: u32 = 0x80;
     /// Changes of the directory are made durable at once.
     pub const DIRSYNC: u32 = 0x1_0000;
+    /// Space past the end was asked for, and stays when the file is closed. Nobody is told.
+    pub const KEEPS_TAIL: u32 = 0x40_0000;
     /// What is made in the directory gets its project.
     pub const PROJINHERIT: u32 = 0x2000_0000;
+    /// The flags that users see and set.
+    pub const OF_USERS: u32 = SYNC | IMMUTABLE | APPEND | NODUMP | NOATIME | DIRSYNC | PROJINHERIT;
     /// All flags there are.
-    pub const KNOWN: u32 = SYNC | IMMUTABLE | APPEND | NODUMP | NOATIME | DIRSYNC | PROJINHERIT;
+    pub const KNOWN: u32 = OF_USERS | KEEPS_TAIL;
 }
 
 /// Type of a file: bits 12..16 of its mode, which are also the `DT_` numbers.
@@ -337,7 +341,7 @@ impl Content {
         let (least, most) = match form {
             form::PACKED => (0, PACKED_CLASSES - 1),
             form::EXTENT => (1, EXTENT_PAGES_MAX),
-            form::TREE => (0, TREE_HEIGHT_MAX),
+            form::TREE => (1, TREE_HEIGHT_MAX),
             _ => (0, 0),
         };
         if shape < least || shape > most {

@@ -1,16 +1,21 @@
 //! What is known of a file: `stat`, and changing modes, owners, times and flags.
 
-use conquest_access::{self as access, Change, Credentials, Errno, File, Times};
+use conquest_access::{self as access, AclKind, Change, Credentials, Errno, Times};
 use conquest_format::fs::PACKED_SIZES;
 use conquest_format::inode::{Content, FileType, Inode, Owner, flag};
 use conquest_format::{PAGE, inode};
+use conquest_pm::Tx;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::blob;
+use crate::content;
+use crate::extended::{Attributes, name_of};
 use crate::file_system::Attempt;
-use crate::inode::{Draft, FileId, load};
+use crate::inode::{Draft, FileId, access_list, load, rules_of};
 use crate::{FileSystem, Result};
+
+/// The attribute with the capabilities that a program gets.
+const CAPABILITIES: &[u8] = b"security.capability";
 
 /// Bytes in a block of `st_blocks`.
 const BLOCK: u64 = 512;
@@ -61,17 +66,6 @@ pub enum SetTime {
     At(i64),
 }
 
-/// What the rules of access need to know of a file.
-pub(crate) fn rules_of(inode: &Inode) -> File<'static> {
-    File {
-        mode: inode.mode().st_mode().into(),
-        uid: inode.owner.uid,
-        gid: inode.owner.gid,
-        flags: inode.flags,
-        acl: None,
-    }
-}
-
 fn stat_of(file: FileId, inode: &Inode) -> Stat {
     let packed = match inode.content {
         Content::Packed { class, .. } => PACKED_SIZES.get(class as usize).copied().unwrap_or(0),
@@ -96,7 +90,7 @@ fn stat_of(file: FileId, inode: &Inode) -> Stat {
         ctime: inode.ctime,
         btime: inode.btime,
         change: inode.change,
-        flags: inode.flags,
+        flags: inode.flags & flag::OF_USERS,
         project: inode.links.project,
     }
 }
@@ -117,7 +111,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     pub fn may(&self, who: &Credentials, file: FileId, wanted: access::Access) -> Result<()> {
         self.read(file.number, |view| {
             let (inode, _) = load(view, file)?;
-            Ok(access::permission(who, &rules_of(&inode), wanted)?)
+            let acl = access_list(view, &inode)?;
+            Ok(access::permission(who, &rules_of(&inode, acl.as_ref()), wanted)?)
         })
     }
 
@@ -132,21 +127,21 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 return Err(Errno::EINVAL.into());
             }
             let mut target = vec![0; inode.size.min(inode::TARGET_MAX) as usize];
-            blob::read(view, inode.content, &mut target)?;
+            content::read_bytes(view, inode.content, inode.size, 0, &mut target)?;
             Ok(target)
         })
     }
 
     /// Changes the file's inode by what `rule` says of it.
-    fn alter(
+    pub(crate) fn alter(
         &self,
         file: FileId,
-        mut rule: impl FnMut(&mut Draft, i64) -> Result<()>,
+        mut rule: impl FnMut(&mut Tx<'_, M, H>, &mut Draft, i64) -> Result<()>,
     ) -> Result<()> {
         self.run(|tx| {
             self.lock(tx, false, [Some(file)])?;
             let mut draft = Draft::open(tx, file)?;
-            rule(&mut draft, self.now())?;
+            rule(tx, &mut draft, self.now())?;
             draft.stage(tx)?;
             Ok(Attempt::Done(()))
         })
@@ -157,8 +152,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// # Errors
     /// `EPERM` if the caller may not; `EOPNOTSUPP` for symbolic links; [`crate::Error::Stale`].
     pub fn set_mode(&self, who: &Credentials, file: FileId, mode: u32) -> Result<()> {
-        self.alter(file, |draft, now| {
-            apply(draft, access::chmod(who, &rules_of(&draft.inode), mode)?);
+        self.alter(file, |tx, draft, now| {
+            let change = access::chmod(who, &draft.rules(), mode)?;
+            apply(tx, draft, change)?;
             draft.change(now);
             Ok(())
         })
@@ -175,8 +171,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> Result<()> {
-        self.alter(file, |draft, now| {
-            apply(draft, access::chown(who, &rules_of(&draft.inode), uid, gid)?);
+        self.alter(file, |tx, draft, now| {
+            let change = access::chown(who, &draft.rules(), uid, gid)?;
+            apply(tx, draft, change)?;
             draft.change(now);
             Ok(())
         })
@@ -198,8 +195,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             (SetTime::Now, SetTime::Now) => Times::Now,
             _ => Times::Explicit,
         };
-        self.alter(file, |draft, now| {
-            access::set_times(who, &rules_of(&draft.inode), times)?;
+        self.alter(file, |_, draft, now| {
+            access::set_times(who, &draft.rules(), times)?;
             for (set, time) in [(atime, &mut draft.inode.atime), (mtime, &mut draft.inode.mtime)] {
                 match set {
                     SetTime::Omit => {}
@@ -224,13 +221,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         flags: u32,
         project: Option<u32>,
     ) -> Result<()> {
-        if flags & !flag::KNOWN != 0 {
+        if flags & !flag::OF_USERS != 0 {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        self.alter(file, |draft, now| {
+        self.alter(file, |_, draft, now| {
             let changed = project.is_some_and(|project| project != draft.inode.links.project);
-            access::set_flags(who, &rules_of(&draft.inode), flags, changed)?;
-            draft.inode.flags = flags;
+            access::set_flags(who, &draft.rules(), flags, changed)?;
+            draft.inode.flags = flags | draft.inode.flags & !flag::OF_USERS;
             draft.inode.links.project = project.unwrap_or(draft.inode.links.project);
             draft.change(now);
             Ok(())
@@ -238,8 +235,27 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 }
 
-/// Makes `draft` what the rules say that it becomes.
-fn apply(draft: &mut Draft, change: Change) {
+/// Stages that `draft` is what the rules say that it becomes; itself it is still to be staged.
+///
+/// # Errors
+/// Those of the region.
+pub(crate) fn apply<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    draft: &mut Draft,
+    change: Change,
+) -> Result<()> {
     draft.inode.permissions = (change.mode & 0o7777) as u16;
     draft.inode.owner = Owner { uid: change.uid, gid: change.gid };
+    if draft.inode.attributes == 0 || change.acl.is_none() && !change.drops_capabilities {
+        return Ok(());
+    }
+    let old = Attributes::load(tx, &draft.inode)?;
+    let mut new = old.clone();
+    if let Some(acl) = change.acl {
+        new.set(name_of(AclKind::Access), Some(acl.to_xattr()));
+    }
+    if change.drops_capabilities {
+        new.set(CAPABILITIES, None);
+    }
+    if new == old { Ok(()) } else { draft.set_attributes(tx, &new) }
 }

@@ -10,7 +10,8 @@ use conquest_pm::check::{Finding, Reachable};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::blob;
+use crate::content::reach;
+use crate::extended;
 use crate::inode::{FileId, directory, identify, load};
 use crate::{FileSystem, Result};
 
@@ -72,9 +73,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             Ok((inode, entries))
         })?;
         check.census.directories += 1;
-        if let Some(at) = offset_of(file.number) {
-            check.reachable.object(at);
-        }
+        self.reach_inode(check, file, &inode)?;
         if inode.parent != parent {
             check.find("directory with another parent", file);
         }
@@ -100,6 +99,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         Ok(())
     }
 
+    /// Notes what the inode of `file` consists of.
+    fn reach_inode(&self, check: &mut Check, file: FileId, inode: &Inode) -> Result<()> {
+        if let Some(at) = offset_of(file.number) {
+            check.reachable.object(at);
+        }
+        let reachable = &mut check.reachable;
+        self.read(file.number, |view| extended::reach(view, inode.attributes, reachable))
+    }
+
     fn check_file(&self, check: &mut Check, file: FileId, inode: &Inode) -> Result<()> {
         let (found, _) = check.files.entry(file.number).or_insert((0, inode.links.count));
         *found += 1;
@@ -107,12 +115,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             return Ok(());
         }
         check.census.files += 1;
-        if let Some(at) = offset_of(file.number) {
-            check.reachable.object(at);
-        }
-        if inode.content == Content::None {
+        self.reach_inode(check, file, inode)?;
+        if matches!(inode.content, Content::None | Content::Device { .. }) {
             return Ok(());
         }
-        self.read(file.number, |view| blob::reach(view, inode.content, &mut check.reachable))
+        let reachable = &mut check.reachable;
+        let pages = self.read(file.number, |view| reach(view, inode.content, reachable))?;
+        if pages != inode.pages {
+            check.find("file with another number of pages", file);
+        }
+        Ok(())
     }
 }

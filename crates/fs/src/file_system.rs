@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use conquest_format::fs::{INODE, VERSION, root};
 use conquest_format::geometry::STATE_ROOTS;
-use conquest_format::inode::{self, Content, FileType, Links, Owner};
+use conquest_format::inode::{self, Content, FileType, Links, Owner, SIZE_MAX};
 use conquest_format::{Offset, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Mode, Ptr, Tx, View};
 
+use crate::content;
 use crate::dir::Key;
 use crate::inode::{FileId, InodeObject, NewInode};
 use crate::{Error, Result};
@@ -32,6 +33,8 @@ pub struct NewFileSystem {
     pub owner: Owner,
     /// The root directory's permissions.
     pub permissions: u16,
+    /// Most bytes in a regular file, at most 2^63 - 1.
+    pub size_max: u64,
 }
 
 /// A file system on an attached region. Every operation may be called by any thread, and by several
@@ -40,6 +43,7 @@ pub struct FileSystem<M: Memory, H: Host> {
     core: Arc<Core<M, H>>,
     key: Key,
     root: FileId,
+    size_max: u64,
     clock: Clock,
 }
 
@@ -47,8 +51,30 @@ pub struct FileSystem<M: Memory, H: Host> {
 pub(crate) enum Attempt<T> {
     /// What was asked for is staged.
     Done(T),
+    /// The beginning of what was asked for is staged, and an intent for the rest.
+    Begun(T),
     /// Something else had to be staged first: commit it, and try again.
     Prepared,
+}
+
+/// The lock of a region that guards inode `number` and its content.
+pub(crate) fn lock_of<M: Memory, H: Host>(core: &Core<M, H>, number: u64) -> u32 {
+    // Inodes made one after the other get locks all over the table.
+    let mixed = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
+    let inodes = core.geometry().shape().locks.saturating_sub(1).max(1);
+    1 + mixed % inodes
+}
+
+/// Takes a step of an intent of this file system: the handler that a region with one needs, as
+/// [`conquest_pm::Options::intents`].
+///
+/// # Errors
+/// [`conquest_pm::Error::UnknownIntent`] if it is no such intent; those of the region.
+pub fn finish_intent<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    intent: conquest_pm::intent::Intent,
+) -> conquest_pm::Result<()> {
+    content::finish_cut(tx, intent)
 }
 
 impl<M: Memory, H: Host> core::fmt::Debug for FileSystem<M, H> {
@@ -94,12 +120,14 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 content: Content::Directory { root: 0 },
                 size: 0,
                 pages: 0,
+                attributes: 0,
                 parent: None,
             };
             let made = new_root.stage(tx, clock())?;
             tx.set(root_word(root::DIRECTORY), Ptr::<InodeObject>::word(made.0))?;
             tx.set(root_word(root::KEY), new.key[0])?;
             tx.set(root_word(root::KEY + 1), new.key[1])?;
+            tx.set(root_word(root::FILE_MAX), new.size_max.min(SIZE_MAX))?;
             tx.set(root_word(root::VERSION), VERSION)?;
             Ok(Ok(()))
         })?
@@ -110,10 +138,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// # Errors
     /// [`Error::Unfit`] if the region has none, or one of another version; those of the region.
     pub fn open(core: Arc<Core<M, H>>, clock: Clock) -> Result<Self> {
-        let (version, word, key) = core.read(MOVES, |view| {
-            let key = [view.word(root_word(root::KEY)), view.word(root_word(root::KEY + 1))];
-            Ok((view.word(root_word(root::VERSION)), view.word(root_word(root::DIRECTORY)), key))
-        })?;
+        let wanted = [root::VERSION, root::DIRECTORY, root::FILE_MAX, root::KEY, root::KEY + 1];
+        let [version, word, size_max, key @ ..] =
+            core.read(MOVES, |view| Ok(wanted.map(|index| view.word(root_word(index)))))?;
         if version != VERSION {
             return Err(Error::Unfit {
                 what: "version of the file system",
@@ -127,7 +154,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let at = place.offset().plus(inode::word::GENERATION);
         // The root directory is never removed: its generation stays.
         let generation = core.read(MOVES, |view| Ok(view.word(at)))?;
-        Ok(FileSystem { core, key: Key::new(key), root: FileId { number, generation }, clock })
+        let root = FileId { number, generation };
+        let size_max = size_max.min(SIZE_MAX);
+        Ok(FileSystem { core, key: Key::new(key), root, size_max, clock })
     }
 
     /// The region.
@@ -138,6 +167,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// The root directory.
     pub fn root(&self) -> FileId {
         self.root
+    }
+
+    /// Most bytes in a regular file.
+    pub fn size_max(&self) -> u64 {
+        self.size_max
     }
 
     /// How names are hashed.
@@ -152,10 +186,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// The lock that guards inode `number` and its content.
     pub(crate) fn lock_of(&self, number: u64) -> u32 {
-        // Inodes made one after the other get locks all over the table.
-        let mixed = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
-        let inodes = self.core.geometry().shape().locks.saturating_sub(1).max(1);
-        1 + mixed % inodes
+        lock_of(&self.core, number)
     }
 
     /// Takes the locks of `files` exclusively, and before them that of moves if `moves`: always in
@@ -207,6 +238,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             match attempt(&mut tx, &planned) {
                 Ok(Attempt::Done(value)) => {
                     tx.commit()?;
+                    return Ok(value);
+                }
+                Ok(Attempt::Begun(value)) => {
+                    tx.commit_and_finish()?;
                     return Ok(value);
                 }
                 Ok(Attempt::Prepared) => tx.commit()?,

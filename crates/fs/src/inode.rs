@@ -4,6 +4,7 @@
 //! that lock exclusively. A [`FileId`] names one inode for ever: a number is used again, with
 //! another generation.
 
+use conquest_access::{Acl, AclKind, Errno, File};
 use conquest_format::Offset;
 use conquest_format::fs::INODE;
 use conquest_format::inode::{
@@ -16,6 +17,7 @@ use conquest_pm::{Object, Ptr, Tx};
 
 use crate::dir::{Directory, Key, Root};
 use crate::error::corrupt;
+use crate::extended::{self, Attributes};
 use crate::{Error, Reader, Result, time};
 
 /// An inode in the region.
@@ -69,6 +71,28 @@ pub(crate) fn load(reader: &impl Reader, file: FileId) -> Result<(Inode, [u64; W
     }
 }
 
+/// The access list of `inode`, if it has one.
+///
+/// # Errors
+/// [`conquest_pm::Error::Corrupt`] if its attributes are damaged.
+pub(crate) fn access_list(reader: &impl Reader, inode: &Inode) -> Result<Option<Acl>> {
+    match inode.attributes {
+        0 => Ok(None),
+        _ => Attributes::load(reader, inode)?.list(AclKind::Access),
+    }
+}
+
+/// What the rules of access need to know of a file with this inode and access list.
+pub(crate) fn rules_of<'a>(inode: &Inode, acl: Option<&'a Acl>) -> File<'a> {
+    File {
+        mode: inode.mode().st_mode().into(),
+        uid: inode.owner.uid,
+        gid: inode.owner.gid,
+        flags: inode.flags & inode::flag::OF_USERS,
+        acl,
+    }
+}
+
 #[cold]
 fn damaged(at: Offset, defect: Defect) -> conquest_pm::Error {
     match defect {
@@ -111,6 +135,8 @@ pub(crate) struct NewInode {
     pub(crate) content: Content,
     pub(crate) size: u64,
     pub(crate) pages: u64,
+    /// The word that leads to the extended attributes.
+    pub(crate) attributes: u64,
     /// Of a directory, its parent's number; none for the root, which is its own.
     pub(crate) parent: Option<u64>,
 }
@@ -139,7 +165,7 @@ impl NewInode {
             btime: now,
             change: 1,
             content: self.content,
-            attributes: 0,
+            attributes: self.attributes,
             parent: self.parent.unwrap_or(0),
             generation,
         };
@@ -173,6 +199,8 @@ pub(crate) struct Draft {
     at: Offset,
     old: [u64; WORDS],
     pub(crate) inode: Inode,
+    /// The access list, as it was when the draft was made.
+    acl: Option<Acl>,
 }
 
 impl Draft {
@@ -183,7 +211,13 @@ impl Draft {
     pub(crate) fn open(reader: &impl Reader, file: FileId) -> Result<Draft> {
         let (inode, old) = load(reader, file)?;
         let at = offset_of(file.number).ok_or(Error::Stale)?;
-        Ok(Draft { file, at, old, inode })
+        let acl = access_list(reader, &inode)?;
+        Ok(Draft { file, at, old, inode, acl })
+    }
+
+    /// What the rules of access need to know of it.
+    pub(crate) fn rules(&self) -> File<'_> {
+        rules_of(&self.inode, self.acl.as_ref())
     }
 
     /// Its entries.
@@ -226,8 +260,24 @@ impl Draft {
         Ok(())
     }
 
-    /// Stages that the inode is no more.
+    /// Stages that the file has these attributes.
+    ///
+    /// # Errors
+    /// `ENOSPC` if they are too many; those of the region.
+    pub(crate) fn set_attributes<M: Memory, H: Host>(
+        &mut self,
+        tx: &mut Tx<'_, M, H>,
+        attributes: &Attributes,
+    ) -> Result<()> {
+        let word = attributes.stage(tx)?.ok_or(Errno::ENOSPC)?;
+        extended::free(tx, self.inode.attributes)?;
+        self.inode.attributes = word;
+        Ok(())
+    }
+
+    /// Stages that the inode is no more, and its attributes.
     pub(crate) fn free<M: Memory, H: Host>(&self, tx: &mut Tx<'_, M, H>) -> Result<()> {
+        extended::free(tx, self.inode.attributes)?;
         Ok(tx.free_untyped(self.at, INODE)?)
     }
 }

@@ -13,10 +13,11 @@
 #![forbid(unsafe_code)]
 
 pub mod attributes;
-mod blob;
 pub mod check;
+pub mod content;
 pub mod dir;
 mod error;
+mod extended;
 mod file_system;
 mod inode;
 pub mod names;
@@ -24,9 +25,10 @@ pub mod paths;
 mod reader;
 mod time;
 pub mod walk;
+pub mod xattr;
 
 pub use conquest_access::{Credentials, Errno};
 pub use error::{Error, Result};
-pub use file_system::{Clock, FileSystem, LOCKS_MIN, NewFileSystem};
+pub use file_system::{Clock, FileSystem, LOCKS_MIN, NewFileSystem, finish_intent};
 pub use inode::FileId;
 pub use reader::Reader;

@@ -1,5 +1,5 @@
-//! Operations on names by several processes at once, in random schedules: there is an order of them
-//! that explains every result and the tree in the end (linearizability).
+//! Operations on names and contents by several processes at once, in random schedules: there is an
+//! order of them that explains every result and the tree in the end (linearizability).
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use conquest_access::Removal;
+use conquest_format::checksum;
+use conquest_fs::content::WriteAt;
 use conquest_fs::names::{New, Renaming};
 use conquest_fs::{Errno, Error, FileId};
 use conquest_testkit::files::{SimFiles, attach, base, describe, root_user, shape};
@@ -45,6 +47,11 @@ enum Op {
     Stat,
     List(usize),
     LookUp(Place),
+    /// Reads all of one of the files with content.
+    Read(usize),
+    /// Writes so many bytes to this place of one of them, or to the end.
+    Write(usize, Option<u64>, u64),
+    Truncate(usize, u64),
 }
 
 impl Op {
@@ -61,7 +68,13 @@ impl Op {
             (directory, rng.below(NAMES.len() as u64) as usize)
         };
         let (first, second) = (place(), place());
-        match rng.below(20) {
+        let (which, len) = (rng.below(2) as usize, 1 + rng.below(6000));
+        match rng.below(28) {
+            20 | 21 => Op::Read(which),
+            22 | 23 => Op::Write(which, Some(rng.below(12_000)), len),
+            24 | 25 => Op::Write(which, None, len),
+            26 => Op::Write(which, Some(rng.below(100)), 1 + len / 8),
+            27 => Op::Truncate(which, rng.below(12_000)),
             0 | 1 => Op::Make(first),
             2 | 3 => Op::MakeDirectory(first),
             4 => Op::Symlink(first),
@@ -114,6 +127,20 @@ impl Op {
                 let is_known = |file| file == known.file || known.directories.contains(&file);
                 Ok(format!("{:?}", found.map(|(file, what)| (what, is_known(file)))))
             }
+            Op::Read(which) => {
+                let mut bytes = vec![0; 1 << 16];
+                let len = files.read_file(known.contents[which], 0, &mut bytes)?;
+                Ok(format!("{len} {:x}", checksum(0, &bytes[..len])))
+            }
+            Op::Write(which, at, len) => {
+                let bytes: Vec<u8> = (0..len).map(|index| (len + index) as u8 | 1).collect();
+                let at = at.map_or(WriteAt::End, WriteAt::Offset);
+                let written = files.write(who, known.contents[which], at, &bytes)?;
+                Ok(format!("{written:?}"))
+            }
+            Op::Truncate(which, size) => {
+                files.truncate(who, known.contents[which], size).map(nothing)
+            }
         }
     }
 }
@@ -122,6 +149,8 @@ impl Op {
 struct Known {
     file: FileId,
     directories: Vec<FileId>,
+    /// One with packed content, and one with a tree.
+    contents: [FileId; 2],
 }
 
 impl Known {
@@ -133,7 +162,9 @@ impl Known {
                 found.unwrap().unwrap().0
             }
         };
-        Known { file: find("a"), directories: DIRECTORIES.map(find).to_vec() }
+        let directories = DIRECTORIES.map(find).to_vec();
+        let tree = files.lookup(&root_user(), find("e"), b"f").unwrap().unwrap().0;
+        Known { file: find("a"), directories, contents: [find("a"), tree] }
     }
 }
 

@@ -20,6 +20,8 @@ use kernel_support::tree::{Tree, differences, touched};
 
 /// Operations of one run; the tree is begun anew for each run.
 const OPERATIONS: u64 = 400;
+/// Bytes that are compared of each regular file in the end: more than are ever written.
+const WHOLE: u64 = 1 << 20;
 /// One in so many operations waits for the clock to go on, so that it is seen whose times it sets.
 const WAITS: u64 = 16;
 /// Longer than a tick of the kernel's clock for times of files.
@@ -40,6 +42,9 @@ fn known(tree: &Tree) -> Known {
         let path = String::from_utf8(path.clone()).unwrap();
         if seen.stat[0] & u64::from(libc::S_IFMT) == u64::from(libc::S_IFDIR) {
             known.directories.push(path.clone());
+        }
+        if seen.stat[0] & u64::from(libc::S_IFMT) == u64::from(libc::S_IFREG) {
+            known.regular.push(path.clone());
         }
         known.files.push(path);
     }
@@ -90,6 +95,13 @@ fn run(seed: u64, ours: &Ours, kernel: &Kernel, counts: &mut Counts) -> Result<(
         }
         counts.entry(operation.name()).or_default()[usize::from(results[0].is_ok())] += 1;
         last = trees;
+    }
+    for path in known(&last[0]).regular {
+        let whole = Operation::Read(path, 0, WHOLE);
+        let root = Caller::new(0);
+        if ours.perform(&root, &whole) != kernel.perform(&root, &whole) {
+            return Err(format!("seed {seed}: {whole:?} differs in the end"));
+        }
     }
     Ok(())
 }

@@ -102,20 +102,38 @@ pub fn set_times(name: &CStr, times: Option<[libc::timespec; 2]>, flags: i32) ->
     call!(SYS_utimensat, HERE, name.as_ptr(), times, flags).map(drop)
 }
 
-/// Truncates to nothing, by name.
+/// Sets the size, by name.
 ///
 /// # Errors
 /// The error number.
-pub fn truncate(name: &CStr) -> Outcome {
-    call!(SYS_truncate, name.as_ptr(), 0_i64).map(drop)
+pub fn truncate(name: &CStr, size: u64) -> Outcome {
+    call!(SYS_truncate, name.as_ptr(), size).map(drop)
 }
 
-/// Sets the size to 1, by descriptor.
+/// Sets the size, by descriptor.
 ///
 /// # Errors
 /// The error number.
-pub fn truncate_open(file: &File) -> Outcome {
-    call!(SYS_ftruncate, file.as_raw_fd(), 1_i64).map(drop)
+pub fn truncate_open(file: &File, size: u64) -> Outcome {
+    call!(SYS_ftruncate, file.as_raw_fd(), size).map(drop)
+}
+
+/// Writes; how many bytes.
+///
+/// # Errors
+/// The error number.
+pub fn write_at(file: &File, offset: u64, bytes: &[u8]) -> Outcome<u64> {
+    let len = bytes.len();
+    call!(SYS_pwrite64, file.as_raw_fd(), bytes.as_ptr(), len, offset).map(|len| len as u64)
+}
+
+/// Reads; how many bytes.
+///
+/// # Errors
+/// The error number.
+pub fn read_at(file: &File, offset: u64, bytes: &mut [u8]) -> Outcome<u64> {
+    let len = bytes.len();
+    call!(SYS_pread64, file.as_raw_fd(), bytes.as_mut_ptr(), len, offset).map(|len| len as u64)
 }
 
 /// Writes a byte.
@@ -126,12 +144,12 @@ pub fn write(file: &File) -> Outcome {
     call!(SYS_write, file.as_raw_fd(), c"x".as_ptr(), 1_usize).map(drop)
 }
 
-/// Allocates 4 KiB.
+/// Does with a range what `mode` says.
 ///
 /// # Errors
 /// The error number.
-pub fn allocate(file: &File, mode: i32) -> Outcome {
-    call!(SYS_fallocate, file.as_raw_fd(), mode, 0_i64, 4096_i64).map(drop)
+pub fn allocate(file: &File, mode: i32, from: u64, len: u64) -> Outcome {
+    call!(SYS_fallocate, file.as_raw_fd(), mode, from, len).map(drop)
 }
 
 /// Makes a file of any type but directory and link.
@@ -235,10 +253,10 @@ pub fn get_xattr(name: &CStr, attribute: &str) -> Outcome<Vec<u8>> {
 ///
 /// # Errors
 /// The error number.
-pub fn set_xattr(name: &CStr, attribute: &str, value: &[u8]) -> Outcome {
+pub fn set_xattr(name: &CStr, attribute: &str, value: &[u8], flags: i32) -> Outcome {
     let attribute = CString::new(attribute).unwrap();
     let (at, length) = (value.as_ptr(), value.len());
-    call!(SYS_lsetxattr, name.as_ptr(), attribute.as_ptr(), at, length, 0).map(drop)
+    call!(SYS_lsetxattr, name.as_ptr(), attribute.as_ptr(), at, length, flags).map(drop)
 }
 
 /// Removes an attribute.

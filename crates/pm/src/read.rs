@@ -72,21 +72,10 @@ impl<M: Memory, H: Host> Core<M, H> {
         number: u32,
         mut look: impl FnMut(&View<'_, M, H>) -> Result<T>,
     ) -> Result<T> {
-        if self.host.is_forked() {
-            self.enter()?;
+        if let Some(seen) = self.try_read(number, &mut look) {
+            return seen;
         }
         let view = View { core: self };
-        for _ in 0..TRIES {
-            let before = self.version(number, Ordering::Acquire);
-            if before.is_multiple_of(2) {
-                let seen = look(&view);
-                self.memory.load_fence();
-                if self.version(number, Ordering::Relaxed) == before {
-                    return seen;
-                }
-            }
-            core::hint::spin_loop();
-        }
         loop {
             let mut tx = self.begin()?;
             match tx.lock(number, Mode::Shared) {
@@ -95,5 +84,32 @@ impl<M: Memory, H: Host> Core<M, H> {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Reads like [`Self::read`], but never takes the lock: none if each of some tries met a
+    /// change. So `look` may copy to memory that faults.
+    pub fn try_read<T>(
+        &self,
+        number: u32,
+        mut look: impl FnMut(&View<'_, M, H>) -> Result<T>,
+    ) -> Option<Result<T>> {
+        if self.host.is_forked()
+            && let Err(error) = self.enter()
+        {
+            return Some(Err(error));
+        }
+        let view = View { core: self };
+        for _ in 0..TRIES {
+            let before = self.version(number, Ordering::Acquire);
+            if before.is_multiple_of(2) {
+                let seen = look(&view);
+                self.memory.load_fence();
+                if self.version(number, Ordering::Relaxed) == before {
+                    return Some(seen);
+                }
+            }
+            core::hint::spin_loop();
+        }
+        None
     }
 }

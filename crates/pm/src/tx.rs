@@ -157,12 +157,14 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 }
 
-impl<M: Memory, H: Host> Tx<'_, M, H> {
+impl<'c, M: Memory, H: Host> Tx<'c, M, H> {
     /// The region.
-    pub fn core(&self) -> &Core<M, H> {
+    pub fn core(&self) -> &'c Core<M, H> {
         self.core
     }
+}
 
+impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// A number, not 0, that no other transaction of this region that was committed has had, or
     /// will have: the lane in bits 48 and up, the record's sequence number below.
     pub fn number(&self) -> u64 {
@@ -265,6 +267,12 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         Ok(())
     }
 
+    /// Entries that can still be staged: a word that is set takes one, a run of pages that is
+    /// allocated or freed one for each 64 pages of its group that it touches.
+    pub fn room(&self) -> u64 {
+        STAGED_MAX - self.entries
+    }
+
     fn entry(&self, index: u64) -> Offset {
         entry_at(self.core.geometry.lane(self.lane), index)
     }
@@ -294,6 +302,40 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 _ => self.needs_prepare_fence = true,
             }
         }
+    }
+
+    /// Stores `bytes` into an object at once, from byte `start` on, where nobody looks: past what
+    /// the caller's own rules say that the object holds. They are durable no later than the record
+    /// that changes what they say. The caller holds the lock over the object exclusively, and has
+    /// staged nothing for the words that it stores into.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] if they pass the end of `place`; [`Error::ForkedInside`].
+    pub fn put_unseen(&mut self, place: Place, start: u64, bytes: &[u8]) -> Result<()> {
+        let part = self.unseen(place, start, bytes.len() as u64)?;
+        self.core.memory.put_bytes(part.offset(), bytes);
+        self.prepared(part.offset(), part.len());
+        Ok(())
+    }
+
+    /// [`Self::put_unseen`] of `len` zeros.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn zero_unseen(&mut self, place: Place, start: u64, len: u64) -> Result<()> {
+        let part = self.unseen(place, start, len)?;
+        self.core.memory.put_zeros(part.offset(), part.len());
+        self.prepared(part.offset(), part.len());
+        Ok(())
+    }
+
+    fn unseen(&self, place: Place, start: u64, len: u64) -> Result<Place> {
+        self.refuse_child()?;
+        place.part(start, len).ok_or(Error::TooLarge {
+            what: "bytes in an object",
+            wanted: start.saturating_add(len),
+            most: place.len(),
+        })
     }
 
     /// [`Self::prepared`] for words that others may change too: a checksum can't cover them.
@@ -363,6 +405,17 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         finished
     }
 
+    /// Commits what is staged and goes on: the locks stay held, so nobody who takes them sees
+    /// anything between this record and the next one, unless the caller dies.
+    ///
+    /// # Errors
+    /// Those of [`Self::commit`].
+    pub fn commit_part(&mut self) -> Result<()> {
+        self.commit_record()?;
+        self.end_leases();
+        self.give_slabs_back()
+    }
+
     /// Commits one step of an intent; the lane stays the caller's.
     pub(crate) fn commit_step(&mut self) -> Result<()> {
         self.commit_record()?;
@@ -428,11 +481,16 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         }
     }
 
-    /// Ends the leases that end with the record, and lets go of all locks.
-    fn let_go(&mut self) {
+    /// Ends the leases that end with the record.
+    fn end_leases(&mut self) {
         if core::mem::take(&mut self.keeps) {
             self.core.end_kept_leases(self.lane);
         }
+    }
+
+    /// Ends the leases that end with the record, and lets go of all locks.
+    fn let_go(&mut self) {
+        self.end_leases();
         let held = self.held.iter().take(self.held_used);
         for (place, &(number, mode)) in held.enumerate().rev() {
             self.core.release(self.lane, place as u32, number, mode);

@@ -2,21 +2,23 @@
 //! all that tells whether each of them has happened as a whole.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use conquest_access::{Capabilities, Credentials, Removal};
-use conquest_format::fs;
 use conquest_format::geometry::Shape;
-use conquest_format::inode::Owner;
+use conquest_format::inode::{Owner, SIZE_MAX};
+use conquest_format::{checksum, fs};
 use conquest_fs::attributes::SetTime;
+use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::dir::FileType;
 use conquest_fs::names::{New, Renaming};
 use conquest_fs::paths::Path as FilePath;
 use conquest_fs::walk::Base;
-use conquest_fs::{Clock, Error, FileId, FileSystem, NewFileSystem};
+use conquest_fs::xattr::Setting;
+use conquest_fs::{Clock, Error, FileId, FileSystem, NewFileSystem, finish_intent};
 use conquest_pm::attach::{NewRegion, make};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -53,18 +55,28 @@ pub enum Op {
     SetTime(&'static str, i64),
     /// Makes a file with a name of 255 bytes in the directory, the number being part of it.
     MakeLong(&'static str, u32),
+    /// Writes so many bytes to this place of a file.
+    Write(&'static str, u64, usize),
+    /// Writes so many bytes to the end of a file.
+    Append(&'static str, usize),
+    /// Sets the size of a file.
+    Truncate(&'static str, u64),
+    /// Does this with so many bytes from this place of a file on.
+    Range(&'static str, Allocate, u64, u64),
+    /// Gives a file an attribute of so many bytes, or none.
+    Attribute(&'static str, Option<usize>),
 }
 
 use Op::{
-    Link, Make, MakeDirectory, MakeLong, RemoveDirectory, Rename, SetMode, SetOwner,
-    SetTime as Time, Symlink, Unlink,
+    Append, Attribute, Link, Make, MakeDirectory, MakeLong, Range, RemoveDirectory, Rename,
+    SetMode, SetOwner, SetTime as Time, Symlink, Truncate, Unlink, Write,
 };
 
 /// Names of 255 bytes that the directory `k` begins with: they fill its one bucket.
 const LONG_NAMES: u32 = 14;
 
 /// The operations: all kinds of them, in all positions, that succeed or not.
-pub const OPERATIONS: [Op; 30] = [
+pub const OPERATIONS: [Op; 46] = [
     Make("n"),
     Make("d/n"),
     MakeDirectory("m"),
@@ -95,10 +107,27 @@ pub const OPERATIONS: [Op; 30] = [
     MakeLong("k", 99),
     Rename("a", "k/x", Renaming::Replace),
     Unlink("k/y"),
+    Write("a", 50, 100),
+    Write("a", 10, 3000),
+    Write("a", 9000, 10),
+    Append("a", 40),
+    Write("e/f", 4000, 300),
+    Write("e/f", 4000, 5000),
+    Append("k/y", 5000),
+    Truncate("e/f", 0),
+    Truncate("k/y", 4096),
+    Truncate("a", 5000),
+    Range("e/f", Allocate::Hole, 100, 8092),
+    Range("k/y", Allocate::Space { keeps_size: false }, 9000, 9000),
+    Attribute("a", Some(20)),
+    Attribute("e/f", Some(3000)),
+    Attribute("e/f", None),
+    Attribute("d", Some(100)),
 ];
 
-/// What the tree is before. No operation is about what is in `o`.
-const EARLIER: [Op; 10] = [
+/// What the tree is before: `a` has packed content, `k/y` an extent and `e/f` a tree. No operation
+/// is about what is in `o`.
+const EARLIER: [Op; 16] = [
     Make("a"),
     MakeDirectory("d"),
     MakeDirectory("e"),
@@ -109,6 +138,12 @@ const EARLIER: [Op; 10] = [
     Make("k/y"),
     MakeDirectory("o"),
     Make("o/f"),
+    Write("a", 0, 100),
+    Write("k/y", 0, 6000),
+    Write("e/f", 0, 100),
+    Write("e/f", 4 << 12, 5000),
+    Write("o/f", 0, 3000),
+    Attribute("e/f", Some(10)),
 ];
 
 impl Op {
@@ -129,6 +164,14 @@ impl Op {
             SetMode(..) => "chmod",
             SetOwner(..) => "chown",
             Time(..) => "utimens",
+            Write(..) => "write",
+            Append(..) => "append",
+            Truncate(..) => "truncate",
+            Attribute(_, Some(_)) => "setxattr",
+            Attribute(_, None) => "removexattr",
+            Range(_, Allocate::Hole, ..) => "punch",
+            Range(_, Allocate::Zeros { .. }, ..) => "zero",
+            Range(_, Allocate::Space { .. }, ..) => "allocate",
         }
     }
 
@@ -141,6 +184,7 @@ impl Op {
         let base = Base::new(files.root(), files.root());
         let at = |path: &'static str| FilePath { base: &base, bytes: path.as_bytes() };
         let who = &root_user();
+        let find = |path| files.find(who, at(path), true);
         let done = match *self {
             Make(path) => files.create_at(who, at(path), New::Regular, 0o644).map(drop),
             MakeDirectory(path) => files.create_at(who, at(path), New::Directory, 0o755).map(drop),
@@ -152,20 +196,33 @@ impl Op {
             Unlink(path) => files.remove_at(who, at(path), Removal::File),
             RemoveDirectory(path) => files.remove_at(who, at(path), Removal::Directory),
             Rename(old, new, how) => files.rename_at(who, at(old), at(new), how),
-            SetMode(path, mode) => {
-                files.find(who, at(path), true).and_then(|file| files.set_mode(who, file, mode))
+            SetMode(path, mode) => find(path).and_then(|file| files.set_mode(who, file, mode)),
+            SetOwner(path, uid) => {
+                find(path).and_then(|file| files.set_owner(who, file, Some(uid), None))
             }
-            SetOwner(path, uid) => files
-                .find(who, at(path), true)
-                .and_then(|file| files.set_owner(who, file, Some(uid), None)),
-            Time(path, time) => files
-                .find(who, at(path), true)
+            Time(path, time) => find(path)
                 .and_then(|file| files.set_times(who, file, SetTime::Omit, SetTime::At(time))),
             MakeLong(directory, number) => {
                 let name = format!("{number:0>255}");
-                files.find(who, at(directory), true).and_then(|directory| {
+                find(directory).and_then(|directory| {
                     files.create(who, directory, name.as_bytes(), New::Regular, 0o600).map(drop)
                 })
+            }
+            Write(path, from, len) => find(path).and_then(|file| {
+                let bytes = content(from, len);
+                files.write(who, file, WriteAt::Offset(from), &bytes).map(drop)
+            }),
+            Append(path, len) => find(path)
+                .and_then(|file| files.write(who, file, WriteAt::End, &content(1, len)).map(drop)),
+            Truncate(path, size) => find(path).and_then(|file| files.truncate(who, file, size)),
+            Attribute(path, Some(len)) => find(path).and_then(|file| {
+                files.set_attribute(who, file, ATTRIBUTE, &content(3, len), Setting::Any)
+            }),
+            Attribute(path, None) => {
+                find(path).and_then(|file| files.remove_attribute(who, file, ATTRIBUTE))
+            }
+            Range(path, how, from, len) => {
+                find(path).and_then(|file| files.allocate(who, file, how, from, len))
             }
         };
         match done {
@@ -176,6 +233,14 @@ impl Op {
     }
 }
 
+/// The one attribute that files have here.
+const ATTRIBUTE: &[u8] = b"user.some";
+
+/// Bytes to write: never 0, so that they are told from holes.
+fn content(seed: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|index| (seed + 31 * index as u64) as u8 | 1).collect()
+}
+
 /// Root, with all capabilities.
 #[must_use]
 pub fn root_user() -> Credentials<'static> {
@@ -183,7 +248,7 @@ pub fn root_user() -> Credentials<'static> {
 }
 
 /// A tree as text: of every path type and permissions, links, owner, time of modification if it was
-/// set, size, and the first path of the same file.
+/// set, size, checksum of content and attribute, and the first path of the same file.
 ///
 /// # Errors
 /// What breaks a rule.
@@ -218,8 +283,13 @@ fn describe_directory<M: Memory, H: Host>(
         let same = first.entry(file.number).or_insert_with(|| path.clone()).clone();
         let time = if stat.mtime == 9 { "set" } else { "" };
         let size = if entry.file_type == FileType::Directory { 0 } else { stat.size };
-        let (mode, links, uid) = (stat.mode, stat.links, stat.uid);
-        let written = writeln!(tree, "{path} {mode:o} {links} {uid} {size} {time} {same}");
+        let mut bytes = vec![0; size as usize];
+        if entry.file_type == FileType::Regular {
+            files.read_file(file, 0, &mut bytes).map_err(text)?;
+        }
+        bytes.extend(files.attribute(&root_user(), file, ATTRIBUTE).unwrap_or_default());
+        let (mode, links, uid, sum) = (stat.mode, stat.links, stat.uid, checksum(0, &bytes));
+        let written = writeln!(tree, "{path} {mode:o} {links} {uid} {size} {sum:x} {time} {same}");
         written.map_err(|error| error.to_string())?;
         if entry.file_type == FileType::Directory {
             describe_directory(files, file, &path, first, tree)?;
@@ -245,7 +315,12 @@ pub fn prepare<M: Memory, H: Host>(files: &FileSystem<M, H>) -> Result<(), Strin
 /// A new file system with an empty root directory that anybody may search.
 #[must_use]
 pub const fn new_file_system() -> NewFileSystem {
-    NewFileSystem { key: [1, 2], owner: Owner { uid: 0, gid: 0 }, permissions: 0o755 }
+    NewFileSystem {
+        key: [1, 2],
+        owner: Owner { uid: 0, gid: 0 },
+        permissions: 0o755,
+        size_max: SIZE_MAX,
+    }
 }
 
 // --- simulated -----------------------------------------------------------------------------------
@@ -272,12 +347,19 @@ pub fn attach(memory: SimMemory, world: &World, pid: u32) -> Result<SimFiles, Er
     FileSystem::open(core, clock())
 }
 
+/// How a region with a file system is attached here.
+#[must_use]
+pub fn files_options<M: Memory, H: Host>() -> Options<M, H> {
+    let intents = Some(Box::new(finish_intent) as _);
+    Options { intents, growth_groups: 1, ..Options::default() }
+}
+
 fn attach_region(
     memory: SimMemory,
     world: &World,
     pid: u32,
 ) -> Result<Arc<Core<SimMemory, SimHost>>, Error> {
-    let options = Options { growth_groups: 1, ..Options::default() };
+    let options = files_options();
     let path = Path::new("simulated core");
     Ok(Core::attach(memory, world.process(pid), path, &fs::kinds(), options)?)
 }

@@ -183,12 +183,12 @@ impl Operation {
                 let time = |tv_nsec| libc::timespec { tv_sec: 1, tv_nsec };
                 sys::set_times(name, times.map(|times| times.map(time)), sys::NO_FOLLOW)
             }
-            Operation::Truncate => sys::truncate(name),
-            Operation::TruncateOpen => sys::truncate_open(open()),
+            Operation::Truncate => sys::truncate(name, 0),
+            Operation::TruncateOpen => sys::truncate_open(open(), 1),
             Operation::Write => sys::write(open()),
             Operation::Allocate { punches } => {
                 let punch = if *punches { libc::FALLOC_FL_PUNCH_HOLE } else { 0 };
-                sys::allocate(open(), libc::FALLOC_FL_KEEP_SIZE | punch)
+                sys::allocate(open(), libc::FALLOC_FL_KEEP_SIZE | punch, 0, 4096)
             }
             Operation::SetFlags(flags) => {
                 let before = sys::flags(open()).unwrap();
@@ -206,7 +206,7 @@ impl Operation {
             ),
             Operation::Link { to } => sys::link(name, directory(*to), c"n", 0),
             Operation::Get(attribute) => return sys::get_xattr(name, attribute),
-            Operation::Set(attribute, value) => sys::set_xattr(name, attribute, value),
+            Operation::Set(attribute, value) => sys::set_xattr(name, attribute, value, 0),
             Operation::Unset(attribute) => sys::remove_xattr(name, attribute),
             Operation::List => return sys::list_xattrs(name),
         }

@@ -225,10 +225,10 @@ impl<'a> World<'a> {
         let [uid, gid] = [(); 2].map(|()| IDS[rng.below(4) as usize]);
         sys::chown(name, Some(uid), Some(gid), sys::NO_FOLLOW).unwrap();
         if rng.chance(1, 4) {
-            sys::set_xattr(name, "trusted.a", b"value").unwrap();
+            sys::set_xattr(name, "trusted.a", b"value", 0).unwrap();
         }
         if rng.chance(1, 4) {
-            sys::set_xattr(name, "security.a", b"value").unwrap();
+            sys::set_xattr(name, "security.a", b"value", 0).unwrap();
         }
         if file_type == libc::S_IFLNK {
             return;
@@ -239,17 +239,17 @@ impl<'a> World<'a> {
         }
         sys::chmod(name, permissions, sys::NO_FOLLOW).unwrap();
         if rng.chance(1, 3) {
-            sys::set_xattr(name, ACL_NAMES[0], &random_acl(rng).to_xattr()).unwrap();
+            sys::set_xattr(name, ACL_NAMES[0], &random_acl(rng).to_xattr(), 0).unwrap();
         }
         if file_type == libc::S_IFDIR && rng.chance(1, 3) {
-            sys::set_xattr(name, ACL_NAMES[1], &random_acl(rng).to_xattr()).unwrap();
+            sys::set_xattr(name, ACL_NAMES[1], &random_acl(rng).to_xattr(), 0).unwrap();
         }
         if rng.chance(1, 4) {
-            sys::set_xattr(name, CAPABILITY, &CAPABILITY_VALUE).unwrap();
+            sys::set_xattr(name, CAPABILITY, &CAPABILITY_VALUE, 0).unwrap();
         }
         if [libc::S_IFREG, libc::S_IFDIR].contains(&file_type) {
             if rng.chance(1, 4) {
-                sys::set_xattr(name, "user.a", b"value").unwrap();
+                sys::set_xattr(name, "user.a", b"value", 0).unwrap();
             }
             let flags = random_flags(rng, self.kind, file_type);
             set_flags(directory, name, flags);

@@ -1,4 +1,4 @@
-//! The file system's objects: their kinds, and the layouts of directories.
+//! The file system's objects: their kinds, and the layouts of directories and of files' trees.
 //!
 //! ```text
 //! inode -- root -+- bucket                        a small directory: one page
@@ -6,9 +6,11 @@
 //!                          +- node -- ...
 //! ```
 
+pub mod attributes;
 pub mod bucket;
 pub mod dentry;
 pub mod node;
+pub mod tree;
 
 use crate::PAGE;
 use crate::kind::{KINDS, Kind, KindSpec, KindTable};
@@ -24,6 +26,16 @@ pub mod root {
     pub const DIRECTORY: u64 = 1;
     /// First of the two words of the key by which names are hashed.
     pub const KEY: u64 = 2;
+    /// Most bytes in a regular file.
+    pub const FILE_MAX: u64 = 4;
+}
+
+/// Codes of intents: work that takes several records. Arguments: number and generation of an inode.
+pub mod cut {
+    /// Frees what the tree of a file has past its size.
+    pub const CUT: u64 = 1;
+    /// Frees all that a file without names consists of, and then its inode.
+    pub const REAP: u64 = 2;
 }
 
 const fn kind(number: u8) -> Kind {

@@ -28,7 +28,7 @@ impl Random {
         let root = self.root();
         let packed = Content::Packed { root, class: self.below(PACKED_CLASSES) };
         let extent = Content::Extent { root, pages: 1 + self.below(EXTENT_PAGES_MAX) };
-        let tree = Content::Tree { root, height: self.below(TREE_HEIGHT_MAX + 1) };
+        let tree = Content::Tree { root, height: 1 + self.below(TREE_HEIGHT_MAX) };
         let pick = self.below(4) as usize;
         match file_type {
             FileType::Regular => [Content::None, packed, extent, tree][pick],
@@ -215,7 +215,7 @@ fn impossible_fields_are_found_behind_a_right_checksum() {
     let directory = Inode { pages: 2, size: 5, ..directory };
     let link = Inode { file_type: FileType::Symlink, size: 5, ..packed };
     let check_bits_only = root & !((1 << 48) - 1) | 1 << 63;
-    let cases: [(&Inode, u64, u64); 25] = [
+    let cases: [(&Inode, u64, u64); 26] = [
         (&bare, word::MODE, 0),
         (&bare, word::SIZE, SIZE_MAX + 1),
         (&bare, word::PAGES, 1),
@@ -230,6 +230,7 @@ fn impossible_fields_are_found_behind_a_right_checksum() {
         (&extent, word::SHAPE, 0),
         (&extent, word::SHAPE, EXTENT_PAGES_MAX + 1),
         (&extent, word::PAGES, 8),
+        (&tree, word::SHAPE, 0),
         (&tree, word::SHAPE, TREE_HEIGHT_MAX + 1),
         (&tree, word::PAGES, 0),
         (&tree, word::CONTENT, 0),

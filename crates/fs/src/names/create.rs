@@ -1,19 +1,19 @@
 //! Making files: with a name, each of its type.
 
-use conquest_access::{Credentials, Errno, create, new_file};
+use conquest_access::{Acl, AclKind, Credentials, Errno, create, new_file};
 use conquest_format::fs::dentry::NAME_MAX;
-use conquest_format::inode::{Content, FileType, Links, Owner, TARGET_MAX, flag};
+use conquest_format::inode::{Content, FileType, Inode, Links, Owner, TARGET_MAX, flag};
 use conquest_pm::Tx;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::attributes::rules_of;
-use crate::blob;
+use crate::content;
 use crate::dir::{Insert, Name};
+use crate::extended::{Attributes, name_of};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, NewInode};
 use crate::names::{LINKS_MAX, LocalName, again, hashed, open_directory};
-use crate::{FileSystem, Result};
+use crate::{FileSystem, Reader, Result};
 
 /// What to make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,10 +131,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             *links = links.checked_add(1).ok_or(Errno::EMLINK)?;
         }
         const _: () = assert!(LINKS_MAX == u32::MAX);
-        let rules = rules_of(&directory.inode);
+        let rules = directory.rules();
         let st_mode = u32::from(what.file_type().number()) << 12 | u32::from(permissions);
         create(who, &rules, st_mode, what.is_whiteout())?;
-        let new = new_file(who, &rules, None, st_mode);
+        let default = default_list(tx, &directory.inode)?;
+        let new = new_file(who, &rules, default.as_ref(), st_mode);
+        let attributes = stage_lists(tx, &new)?;
         let now = self.now();
         let (content, size, pages) = stage_content(tx, what)?;
         let project = match directory.inode.flags & flag::PROJINHERIT {
@@ -150,6 +152,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             content,
             size,
             pages,
+            attributes,
             parent: is_directory.then_some(directory.file.number),
         };
         let (made, file) = inode.stage(tx, now)?;
@@ -174,6 +177,26 @@ pub(super) fn new_name<'n>(name: &[u8], local: Option<&'n LocalName>) -> Result<
     }
 }
 
+/// The default list of a directory, if it has one.
+fn default_list(reader: &impl Reader, directory: &Inode) -> Result<Option<Acl>> {
+    match directory.attributes {
+        0 => Ok(None),
+        _ => Attributes::load(reader, directory)?.list(AclKind::Default),
+    }
+}
+
+/// Stages the access lists of a new file: the word that leads to them.
+fn stage_lists<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    new: &conquest_access::New,
+) -> Result<u64> {
+    let mut attributes = Attributes::default();
+    for (kind, list) in [(AclKind::Access, &new.acl), (AclKind::Default, &new.default_acl)] {
+        attributes.set(name_of(kind), list.as_ref().map(Acl::to_xattr));
+    }
+    Ok(attributes.stage(tx)?.ok_or(Errno::ENOSPC)?)
+}
+
 /// Stages the content of a new file: what the inode says of it, its size and its pages.
 fn stage_content<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
@@ -183,7 +206,7 @@ fn stage_content<M: Memory, H: Host>(
         New::Regular | New::Fifo | New::Socket => (Content::None, 0, 0),
         New::Directory => (Content::Directory { root: 0 }, 0, 0),
         New::Symlink(target) => {
-            let (content, pages) = blob::stage(tx, target)?;
+            let (content, pages) = content::stage(tx, target)?;
             (content, target.len() as u64, pages)
         }
         New::Character(major, minor) | New::Block(major, minor) => {

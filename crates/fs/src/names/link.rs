@@ -4,7 +4,6 @@ use conquest_access::{Credentials, Errno, link};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::attributes::rules_of;
 use crate::dir::Insert;
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId};
@@ -35,13 +34,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             if directory.inode.links.count == 0 {
                 return Err(Errno::ENOENT.into());
             }
-            let rules = rules_of(&directory.inode);
+            let rules = directory.rules();
             if file == parent {
                 link(who, &rules, &rules)?;
                 return Err(Errno::EPERM.into());
             }
             let mut named = Draft::open(tx, file).map_err(gone)?;
-            link(who, &rules, &rules_of(&named.inode))?;
+            link(who, &rules, &named.rules())?;
             let links = &mut named.inode.links.count;
             if *links == 0 {
                 return Err(Errno::ENOENT.into());

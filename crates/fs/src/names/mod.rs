@@ -18,16 +18,15 @@ pub use create::New;
 pub use list::Listed;
 pub use rename::Renaming;
 
-use conquest_access::{Access, Credentials, Errno, permission};
+use conquest_access::{Access, Credentials, Errno, File, permission};
 use conquest_format::fs::dentry::NAME_MAX;
-use conquest_format::inode::{FileType, Inode};
+use conquest_format::inode::Inode;
 use conquest_pm::Tx;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::attributes::rules_of;
 use crate::dir::{Entry, Key, Name, Room};
-use crate::inode::{Draft, FileId, load};
+use crate::inode::{Draft, FileId, access_list, load, rules_of};
 use crate::{Error, FileSystem, Reader, Result};
 
 /// Names that a file can have: the link count has 32 bits.
@@ -68,15 +67,16 @@ fn hashed<'n>(key: Key, name: &'n [u8]) -> Result<Name<'n>> {
 /// `ENOENT` if it is gone, `ENOTDIR` if it is no directory, `EACCES`.
 pub(crate) fn searchable(reader: &impl Reader, who: &Credentials, file: FileId) -> Result<Inode> {
     let (inode, _) = load(reader, file).map_err(gone)?;
-    check_searchable(who, &inode)?;
+    let acl = access_list(reader, &inode)?;
+    check_searchable(who, &rules_of(&inode, acl.as_ref()))?;
     Ok(inode)
 }
 
-fn check_searchable(who: &Credentials, inode: &Inode) -> Result<()> {
-    if inode.file_type != FileType::Directory {
+fn check_searchable(who: &Credentials, rules: &File<'_>) -> Result<()> {
+    if !rules.is_directory() {
         return Err(Errno::ENOTDIR.into());
     }
-    Ok(permission(who, &rules_of(inode), Access::EXECUTE)?)
+    Ok(permission(who, rules, Access::EXECUTE)?)
 }
 
 /// A directory that is there no more has no names.
@@ -94,7 +94,7 @@ fn open_directory<M: Memory, H: Host>(
     file: FileId,
 ) -> Result<Draft> {
     let draft = Draft::open(tx, file).map_err(gone)?;
-    check_searchable(who, &draft.inode)?;
+    check_searchable(who, &draft.rules())?;
     Ok(draft)
 }
 

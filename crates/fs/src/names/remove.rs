@@ -6,8 +6,7 @@ use conquest_pm::Tx;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::attributes::rules_of;
-use crate::blob;
+use crate::content::reap;
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId};
 use crate::names::{LocalName, again, hashed, open_directory, still_names};
@@ -52,8 +51,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             if !still_names(tx, entry, Some(victim))? {
                 return again();
             }
-            let mut file = Draft::open(tx, victim)?;
-            remove(who, &rules_of(&directory.inode), &rules_of(&file.inode), how)?;
+            let file = Draft::open(tx, victim)?;
+            remove(who, &directory.rules(), &file.rules(), how)?;
             if how == Removal::Directory && file.inode.size != 0 {
                 return Err(Errno::ENOTEMPTY.into());
             }
@@ -62,20 +61,21 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             let now = self.now();
             directory.touch(now);
-            self.unname(tx, &mut directory, &mut file, now)?;
+            let is_begun = self.unname(tx, &mut directory, file, now)?;
             directory.stage(tx)?;
-            Ok(Attempt::Done(()))
+            Ok(if is_begun { Attempt::Begun(()) } else { Attempt::Done(()) })
         })
     }
 
     /// Stages that `file` has lost a name in `directory`, at `now`, and what follows of that.
+    /// Whether there is an intent for a part of it.
     pub(super) fn unname(
         &self,
         tx: &mut Tx<'_, M, H>,
         directory: &mut Draft,
-        file: &mut Draft,
+        mut file: Draft,
         now: i64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let links = &mut file.inode.links.count;
         if file.inode.file_type == FileType::Directory {
             *links = 0;
@@ -86,9 +86,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         if *links != 0 {
             file.change(now);
-            return file.stage(tx);
+            file.stage(tx)?;
+            return Ok(false);
         }
-        blob::free(tx, file.inode.content)?;
-        file.free(tx)
+        reap(tx, file)
     }
 }

@@ -10,7 +10,6 @@ use conquest_pm::Tx;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::attributes::rules_of;
 use crate::dir::{Entry, Insert, Name};
 use crate::error::corrupt;
 use crate::file_system::Attempt;
@@ -142,12 +141,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                     return Ok(Attempt::Prepared);
                 }
             }
-            let is_staged = match how {
-                Renaming::Exchange => self.exchange(tx, &mut change)?,
+            let staged = match how {
+                Renaming::Exchange => Some(self.exchange(tx, &mut change)?),
                 _ => self.put_over(tx, who, &mut change, &new_name, how)?,
             };
-            is_full = !is_staged;
-            if is_full { again() } else { Ok(Attempt::Done(())) }
+            is_full = staged.is_none();
+            staged.map_or_else(again, Ok)
         })
     }
 
@@ -229,7 +228,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Stages that source and target exchange their names.
-    fn exchange(&self, tx: &mut Tx<'_, M, H>, change: &mut Change) -> Result<bool> {
+    fn exchange(&self, tx: &mut Tx<'_, M, H>, change: &mut Change) -> Result<Attempt<()>> {
         let Change { from, to, source, target: Some(target), old, new: Some(new) } = change else {
             return Err(Errno::ENOENT.into());
         };
@@ -255,10 +254,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             file.change(now);
             file.stage(tx)?;
         }
-        Ok(true)
+        Ok(Attempt::Done(()))
     }
 
-    /// Stages that the source has the new name; whether there is room for it. If not, nothing of
+    /// Stages that the source has the new name; none if there is no room for it. Then nothing of
     /// the transaction may be committed.
     fn put_over(
         &self,
@@ -267,7 +266,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         change: &mut Change,
         new_name: &Name<'_>,
         how: Renaming,
-    ) -> Result<bool> {
+    ) -> Result<Option<Attempt<()>>> {
         let now = self.now();
         let entries = change.to().directory(self.key());
         let (old, new) = (change.old, change.new);
@@ -277,7 +276,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             None => match entries.insert(tx, new_name, old.inode, old.file_type)? {
                 Insert::Done(_) => {}
-                Insert::NoRoom => return Ok(false),
+                Insert::NoRoom => return Ok(None),
                 Insert::Exists(_) => return Err(Errno::EEXIST.into()),
             },
         }
@@ -288,9 +287,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         } else {
             left.remove(tx, old.position)?;
         }
-        if let Some(mut target) = change.target.take() {
-            self.unname(tx, change.to_mut(), &mut target, now)?;
-        }
+        let is_begun = match change.target.take() {
+            Some(target) => self.unname(tx, change.to_mut(), target, now)?,
+            None => false,
+        };
         if change.source.inode.file_type == FileType::Directory
             && let Change { from, to: Some(to), source, .. } = &mut *change
         {
@@ -305,7 +305,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         change.from.stage(tx)?;
         change.source.change(now);
         change.source.stage(tx)?;
-        Ok(true)
+        Ok(Some(if is_begun { Attempt::Begun(()) } else { Attempt::Done(()) }))
     }
 }
 
@@ -340,7 +340,7 @@ fn check_types(change: &Change, how: Renaming, [old_slash, new_slash]: [bool; 2]
 
 /// What the rules say, with everything known.
 fn check_rules(who: &Credentials, change: &Change, how: Renaming) -> Result<()> {
-    let target = change.target.as_ref().map(|target| rules_of(&target.inode));
+    let target = change.target.as_ref().map(|target| target.rules());
     let stays = change.to.is_none();
     let exchanges = how == Renaming::Exchange;
     if change.to().inode.links.count == 0 {
@@ -349,9 +349,9 @@ fn check_rules(who: &Credentials, change: &Change, how: Renaming) -> Result<()> 
     rename(
         who,
         &Rename {
-            from: &rules_of(&change.from.inode),
-            source: &rules_of(&change.source.inode),
-            to: &rules_of(&change.to().inode),
+            from: &change.from.rules(),
+            source: &change.source.rules(),
+            to: &change.to().rules(),
             target: target.as_ref(),
             stays,
             exchanges,
@@ -388,7 +388,7 @@ fn stage_whiteout<M: Memory, H: Host>(
     directory: &Draft,
     now: i64,
 ) -> Result<conquest_format::Offset> {
-    let new = new_file(who, &rules_of(&directory.inode), None, libc::S_IFCHR);
+    let new = new_file(who, &directory.rules(), None, libc::S_IFCHR);
     let inode = NewInode {
         file_type: FileType::Character,
         permissions: (new.mode & 0o7777) as u16,
@@ -398,6 +398,7 @@ fn stage_whiteout<M: Memory, H: Host>(
         content: Content::Device { minor: 0, major: 0 },
         size: 0,
         pages: 0,
+        attributes: 0,
         parent: None,
     };
     Ok(inode.stage(tx, now)?.0.offset())

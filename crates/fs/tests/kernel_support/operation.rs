@@ -1,6 +1,9 @@
 //! Random operations on paths.
 
+use conquest_access::{Acl, Entry, Qualifier};
+use conquest_fs::content::Allocate;
 use conquest_fs::names::Renaming;
+use conquest_fs::xattr::Setting;
 use conquest_testkit::Rng;
 
 /// A file to make with `mknod`.
@@ -37,6 +40,17 @@ pub enum Operation {
     Chmod(String, u32),
     Chown(String, Option<u32>, Option<u32>, bool),
     SetTimes(String, Time, Time, bool),
+    /// Opens a regular file, and reads so many bytes from a place on.
+    Read(String, u64, u64),
+    /// Opens a regular file, and writes so many bytes to a place, or to the end.
+    Write(String, Option<u64>, u64),
+    Truncate(String, u64),
+    /// Opens a regular file, and does this with so many bytes from a place on.
+    Allocate(String, Allocate, u64, u64),
+    GetAttribute(String, String),
+    SetAttribute(String, String, Vec<u8>, Setting),
+    RemoveAttribute(String, String),
+    ListAttributes(String),
 }
 
 /// What an operation tells, besides its success.
@@ -47,7 +61,14 @@ pub enum Told {
     Names(Vec<(Vec<u8>, u8)>),
     /// Mode, links, user, group, device, and size if it is no directory.
     Stat([u64; 6]),
+    Read(Vec<u8>),
+    Written(u64),
+    Attribute(Vec<u8>),
+    Attributes(Vec<Vec<u8>>),
 }
+
+/// The largest file on ext4 with blocks of 4 KiB.
+pub const SIZE_MAX: u64 = 0xFFFF_FFFF << 12;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "ee"];
 
@@ -61,11 +82,12 @@ fn name(rng: &mut Rng) -> String {
     }
 }
 
-/// Paths that exist: of all files, and of directories.
+/// Paths that exist: of all files, of directories, and of regular files.
 #[derive(Default)]
 pub struct Known {
     pub files: Vec<String>,
     pub directories: Vec<String>,
+    pub regular: Vec<String>,
 }
 
 fn any<'a>(rng: &mut Rng, known: &'a [String]) -> &'a str {
@@ -134,7 +156,97 @@ fn time(rng: &mut Rng) -> Time {
     }
 }
 
+/// A place in a file, or a number of bytes.
+fn place(rng: &mut Rng) -> u64 {
+    match rng.below(12) {
+        0 => 0,
+        1 => rng.below(64) << 12,
+        2..=3 => rng.below(200_000),
+        4..=6 => rng.below(9000),
+        _ => rng.below(300),
+    }
+}
+
+/// A size that may be too large, or make no sense at all.
+fn size(rng: &mut Rng) -> u64 {
+    match rng.below(30) {
+        0 => SIZE_MAX,
+        1 => SIZE_MAX + 1,
+        2 => 1 << 63,
+        _ => place(rng),
+    }
+}
+
+fn access_list(rng: &mut Rng) -> Acl {
+    let mut entries = vec![Qualifier::Owner];
+    if rng.chance(1, 2) {
+        entries.push(Qualifier::User(1001 + rng.below(3) as u32));
+    }
+    entries.push(Qualifier::OwningGroup);
+    if rng.chance(1, 2) {
+        entries.push(Qualifier::Group(1001 + rng.below(3) as u32));
+    }
+    if entries.len() > 2 || rng.chance(1, 4) {
+        entries.push(Qualifier::Mask);
+    }
+    entries.push(Qualifier::Other);
+    let mut entry = |qualifier| {
+        let permissions = if rng.chance(2, 3) { 7 } else { rng.below(8) as u16 };
+        Entry { qualifier, permissions }
+    };
+    Acl::new(entries.into_iter().map(&mut entry).collect()).unwrap()
+}
+
+/// The name of an attribute, and a value that it might have.
+fn attribute(rng: &mut Rng) -> (String, Vec<u8>) {
+    let list = |default: &str| format!("system.posix_acl_{default}");
+    let value = vec![rng.below(3) as u8; rng.below(120) as usize];
+    match rng.below(16) {
+        0 => ("user.".into(), value),
+        1 => ("nobody.knows".into(), value),
+        2 => (format!("user.{}", "n".repeat(250 + rng.below(2) as usize)), value),
+        3 => (String::new(), value),
+        4 => ("security.s".into(), value),
+        5 | 6 => ("trusted.t".into(), value),
+        7 => (list("access"), value),
+        8..=10 => (list("access"), access_list(rng).to_xattr()),
+        11 | 12 => (list("default"), access_list(rng).to_xattr()),
+        number => (format!("user.{number}"), value),
+    }
+}
+
 impl Operation {
+    /// An operation on extended attributes.
+    fn on_attributes(rng: &mut Rng, known: &Known) -> Operation {
+        let (name, value) = attribute(rng);
+        let how = [Setting::Any, Setting::Any, Setting::Create, Setting::Replace];
+        let file = path(rng, known);
+        match rng.below(8) {
+            0 => Operation::GetAttribute(file, name),
+            1 => Operation::RemoveAttribute(file, name),
+            2 => Operation::ListAttributes(file),
+            _ => Operation::SetAttribute(file, name, value, how[rng.below(4) as usize]),
+        }
+    }
+
+    /// An operation on the content of a file.
+    fn on_content(rng: &mut Rng, known: &Known) -> Operation {
+        let keeps_size = rng.chance(1, 2);
+        let file = any(rng, &known.regular).to_owned();
+        match rng.below(12) {
+            0..=2 => Operation::Read(file, place(rng), place(rng)),
+            3..=4 => Operation::Write(file, None, place(rng)),
+            5..=7 => Operation::Write(file, Some(place(rng)), place(rng)),
+            8 => Operation::Truncate(path(rng, known), size(rng)),
+            9 => Operation::Truncate(file, size(rng)),
+            10 => Operation::Allocate(file, Allocate::Space { keeps_size }, place(rng), place(rng)),
+            _ if rng.chance(1, 2) => {
+                Operation::Allocate(file, Allocate::Zeros { keeps_size }, place(rng), place(rng))
+            }
+            _ => Operation::Allocate(file, Allocate::Hole, place(rng), place(rng)),
+        }
+    }
+
     /// Of which some paths are `known` to exist.
     pub fn random(rng: &mut Rng, known: &Known) -> Operation {
         let how = [
@@ -146,7 +258,9 @@ impl Operation {
             Renaming::Whiteout,
             Renaming::WhiteoutNoReplace,
         ];
-        match rng.below(32) {
+        match rng.below(45) {
+            40.. => Operation::on_attributes(rng, known),
+            32..=39 => Operation::on_content(rng, known),
             0..=3 => Operation::Mkdir(path(rng, known), mode(rng)),
             4..=6 => {
                 let major = rng.below(3) as u32;
@@ -191,6 +305,16 @@ impl Operation {
             Operation::Chmod(..) => "chmod",
             Operation::Chown(..) => "chown",
             Operation::SetTimes(..) => "utimens",
+            Operation::Read(..) => "read",
+            Operation::GetAttribute(..) => "getxattr",
+            Operation::SetAttribute(..) => "setxattr",
+            Operation::RemoveAttribute(..) => "removexattr",
+            Operation::ListAttributes(..) => "listxattr",
+            Operation::Write(..) => "write",
+            Operation::Truncate(..) => "truncate",
+            Operation::Allocate(_, Allocate::Hole, ..) => "punch",
+            Operation::Allocate(_, Allocate::Space { .. }, ..) => "allocate",
+            Operation::Allocate(_, Allocate::Zeros { .. }, ..) => "zero",
         }
     }
 }

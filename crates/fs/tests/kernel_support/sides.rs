@@ -5,29 +5,38 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use conquest_access::Removal;
+use conquest_access::{Access, Removal};
 use conquest_format::fs;
 use conquest_format::geometry::Shape;
 use conquest_format::inode::Owner;
 use conquest_fs::attributes::{SetTime, Stat};
+use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::dir::FileType;
 use conquest_fs::names::New;
 use conquest_fs::paths::Path;
 use conquest_fs::walk::Base;
-use conquest_fs::{Clock, Credentials, Error, FileId, FileSystem, NewFileSystem};
+use conquest_fs::xattr::Setting;
+use conquest_fs::{
+    Clock, Credentials, Errno, Error, FileId, FileSystem, NewFileSystem, finish_intent,
+};
 use conquest_peers::sys::{self, Outcome, Privileges};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{Mapped, OsHost, Source};
-use conquest_pm::{Access, Options, Region};
+use conquest_pm::{Options, Region};
 
 use super::caller::Caller;
-use super::operation::{Node, Operation, Time, Told};
+use super::operation::{Node, Operation, SIZE_MAX, Time, Told};
 use super::tree::{Seen, Tree};
 
 /// Somebody who performs operations.
 pub trait Side {
     fn perform(&self, caller: &Caller, operation: &Operation) -> Outcome<Told>;
     fn tree(&self) -> Tree;
+}
+
+/// What is written.
+fn content(len: u64) -> Vec<u8> {
+    (0..len).map(|index| (index * 7 + len) as u8 | 1).collect()
 }
 
 // --- ours ----------------------------------------------------------------------------------------
@@ -60,11 +69,11 @@ impl Ours {
         let shape = Shape { max_groups: 16, lanes: 4, slots: 4, locks: 64 };
         let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
         Region::create(Source::from(memory), 0o600, &new).unwrap();
-        let access = Access::default();
-        let core =
-            Region::open(Source::from(copy), &fs::kinds(), access, Options::default()).unwrap();
+        let access = conquest_pm::Access::default();
+        let options = Options { intents: Some(Box::new(finish_intent)), ..Options::default() };
+        let core = Region::open(Source::from(copy), &fs::kinds(), access, options).unwrap();
         let owner = Owner { uid: 0, gid: 0 };
-        let new = NewFileSystem { key: [1, 2], owner, permissions: 0o777 };
+        let new = NewFileSystem { key: [1, 2], owner, permissions: 0o777, size_max: SIZE_MAX };
         FileSystem::make(&core, &new, &clock()).unwrap();
         let pages = core.pages_used();
         Ours { files: FileSystem::open(core, clock()).unwrap(), pages }
@@ -149,6 +158,14 @@ impl Side for Ours {
             | Operation::Chmod(..)
             | Operation::Chown(..)
             | Operation::SetTimes(..) => self.on_file(caller, base, operation),
+            Operation::Read(..)
+            | Operation::Write(..)
+            | Operation::Truncate(..)
+            | Operation::Allocate(..) => self.on_content(who, base, operation),
+            Operation::GetAttribute(..)
+            | Operation::SetAttribute(..)
+            | Operation::RemoveAttribute(..)
+            | Operation::ListAttributes(..) => self.on_attributes(who, base, operation),
             _ => self.on_names(who, base, operation).map(|()| Told::Nothing),
         };
         done.map_err(|error| error.errno().number())
@@ -257,6 +274,81 @@ impl Ours {
         }
     }
 
+    /// An operation on the content of the file that a path leads to.
+    fn on_content(
+        &self,
+        who: &Credentials,
+        base: &Base,
+        operation: &Operation,
+    ) -> Result<Told, Error> {
+        let files = &self.files;
+        let find = |path: &String| files.find(who, Path { base, bytes: path.as_bytes() }, true);
+        let open = |path: &String, access| {
+            let file = find(path)?;
+            files.may(who, file, access)?;
+            Ok::<FileId, Error>(file)
+        };
+        match operation {
+            Operation::Read(path, from, len) => {
+                let mut bytes = vec![0; *len as usize];
+                let len = files.read_file(open(path, Access::READ)?, *from, &mut bytes)?;
+                bytes.truncate(len);
+                Ok(Told::Read(bytes))
+            }
+            Operation::Write(path, at, len) => {
+                let at = at.map_or(WriteAt::End, WriteAt::Offset);
+                let file = open(path, Access::WRITE)?;
+                let (_, written) = files.write(who, file, at, &content(*len))?;
+                Ok(Told::Written(written))
+            }
+            Operation::Truncate(_, size) if *size > i64::MAX as u64 => Err(Errno::EINVAL.into()),
+            Operation::Truncate(path, size) => {
+                files.truncate(who, find(path)?, *size).map(|()| Told::Nothing)
+            }
+            Operation::Allocate(path, how, from, len) => {
+                let file = open(path, Access::WRITE)?;
+                files.allocate(who, file, *how, *from, *len).map(|()| Told::Nothing)
+            }
+            other => panic!("{other:?} is not about content"),
+        }
+    }
+
+    /// An operation on the attributes of what a path leads to.
+    fn on_attributes(
+        &self,
+        who: &Credentials,
+        base: &Base,
+        operation: &Operation,
+    ) -> Result<Told, Error> {
+        let files = &self.files;
+        let check = |name: &String| match name.len() {
+            1..=255 => Ok(()),
+            _ => Err(Errno::ERANGE),
+        };
+        let find = |path: &String| files.find(who, Path { base, bytes: path.as_bytes() }, false);
+        match operation {
+            Operation::GetAttribute(path, name) => {
+                check(name)?;
+                files.attribute(who, find(path)?, name.as_bytes()).map(Told::Attribute)
+            }
+            Operation::SetAttribute(path, name, value, how) => {
+                check(name)?;
+                let file = find(path)?;
+                let set = files.set_attribute(who, file, name.as_bytes(), value, *how);
+                set.map(|()| Told::Nothing)
+            }
+            Operation::RemoveAttribute(path, name) => {
+                check(name)?;
+                let removed = files.remove_attribute(who, find(path)?, name.as_bytes());
+                removed.map(|()| Told::Nothing)
+            }
+            Operation::ListAttributes(path) => {
+                files.attributes(who, find(path)?).map(Told::Attributes)
+            }
+            other => panic!("{other:?} is not about attributes"),
+        }
+    }
+
     /// Opens a directory and lists it, a few entries at a time.
     fn list(&self, caller: &Caller, path: Path<'_>) -> Result<Told, Error> {
         let who = &caller.credentials();
@@ -264,7 +356,7 @@ impl Ours {
         if file_type != FileType::Directory {
             return Err(conquest_fs::Errno::ENOTDIR.into());
         }
-        self.files.may(who, file, conquest_access::Access::READ)?;
+        self.files.may(who, file, Access::READ)?;
         let (mut names, mut cookie) = (Vec::new(), 0);
         loop {
             let listed = self.files.list(file, cookie, 3)?;
@@ -421,6 +513,59 @@ impl Kernel {
                 let flags = if *follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
                 sys::set_times(&c(path), Some([set(atime), set(mtime)]), flags)
             }
+            _ => return Kernel::call_on_file(operation),
+        };
+        done.map(|()| Told::Nothing)
+    }
+
+    /// An operation on the content or the attributes of a file.
+    fn call_on_file(operation: &Operation) -> Outcome<Told> {
+        let done = match operation {
+            Operation::Read(path, from, len) => {
+                let mut bytes = vec![0; *len as usize];
+                let file = sys::open(sys::HERE, &c(path), libc::O_RDONLY, 0)?;
+                let len = sys::read_at(&file, *from, &mut bytes)?;
+                bytes.truncate(len as usize);
+                return Ok(Told::Read(bytes));
+            }
+            Operation::Write(path, at, len) => {
+                let flags =
+                    if at.is_some() { libc::O_WRONLY } else { libc::O_WRONLY | libc::O_APPEND };
+                let file = sys::open(sys::HERE, &c(path), flags, 0)?;
+                return sys::write_at(&file, at.unwrap_or(0), &content(*len)).map(Told::Written);
+            }
+            Operation::Truncate(path, size) => sys::truncate(&c(path), *size),
+            Operation::Allocate(path, how, from, len) => {
+                let file = sys::open(sys::HERE, &c(path), libc::O_WRONLY, 0)?;
+                let keep = |keeps_size| if keeps_size { libc::FALLOC_FL_KEEP_SIZE } else { 0 };
+                let mode = match *how {
+                    Allocate::Space { keeps_size } => keep(keeps_size),
+                    Allocate::Zeros { keeps_size } => libc::FALLOC_FL_ZERO_RANGE | keep(keeps_size),
+                    Allocate::Hole => libc::FALLOC_FL_PUNCH_HOLE | keep(true),
+                };
+                sys::allocate(&file, mode, *from, *len)
+            }
+            Operation::GetAttribute(path, name) => {
+                return sys::get_xattr(&c(path), name).map(Told::Attribute);
+            }
+            Operation::SetAttribute(path, name, value, how) => {
+                let flags = match how {
+                    Setting::Any => 0,
+                    Setting::Create => libc::XATTR_CREATE,
+                    Setting::Replace => libc::XATTR_REPLACE,
+                };
+                sys::set_xattr(&c(path), name, value, flags)
+            }
+            Operation::RemoveAttribute(path, name) => sys::remove_xattr(&c(path), name),
+            Operation::ListAttributes(path) => {
+                let listed = sys::list_xattrs(&c(path))?;
+                let mut names: Vec<Vec<u8>> =
+                    listed.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+                names.retain(|name| !name.is_empty());
+                names.sort();
+                return Ok(Told::Attributes(names));
+            }
+            other => panic!("{other:?} is about names"),
         };
         done.map(|()| Told::Nothing)
     }

@@ -5,8 +5,8 @@ use conquest_format::geometry::Shape;
 use conquest_fs::FileSystem;
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{Mapped, OsHost};
-use conquest_pm::{Access, Options, Region};
-use conquest_testkit::files::{clock, new_file_system};
+use conquest_pm::{Access, Region};
+use conquest_testkit::files::{clock, files_options, new_file_system};
 use conquest_testkit::{DyingMemory, Fate};
 
 use crate::kill::region::{Copy, Template};
@@ -26,8 +26,7 @@ pub(crate) fn template(
         let new =
             NewRegion { shape: SHAPE, kinds: fs::kinds(), uuid: [4; 16], created: 4, groups: 1 };
         Region::create(source()?, 0o600, &new).map_err(text)?;
-        let options = Options { growth_groups: 1, ..Options::default() };
-        let region = Region::open(source()?, &fs::kinds(), Access::default(), options);
+        let region = Region::open(source()?, &fs::kinds(), Access::default(), files_options());
         let region = region.map_err(text)?;
         let text = |error: conquest_fs::Error| error.to_string();
         FileSystem::make(&region, &new_file_system(), &clock()).map_err(text)?;
@@ -40,8 +39,7 @@ pub(crate) fn template(
 /// Attaches, in the calling process, with `fate` before store number `store` from the first store
 /// of attaching on.
 pub(crate) fn attach(region: &Copy, store: u64, fate: Fate) -> Result<Files, String> {
-    let options = Options { growth_groups: 1, ..Options::default() };
-    let core = region.attach(store, fate, &fs::kinds(), options)?;
+    let core = region.attach(store, fate, &fs::kinds(), files_options())?;
     FileSystem::open(core, clock()).map_err(|error| error.to_string())
 }
 

@@ -1,0 +1,147 @@
+//! What regular files and symbolic links consist of (Conquest 2002, 3.3; SIMFS 2016, 3.1 and 4.1).
+//!
+//! Content has one of three forms: *packed*, an object of at most 2 KiB; an *extent*, one run of at
+//! most 2 MiB; a *tree* of pages and runs. Any of them may cover less than the file has bytes, or
+//! more:
+//!
+//! - what it does not cover of the file is a hole, which reads as zeros;
+//! - what it covers past the file's size is not there. Such bytes may be anything: space that was
+//!   allocated ahead, the rest of a file that was cut off, the beginning of a write whose process
+//!   died. Whoever makes the size grow over them zeros them first. So a write past the end stores
+//!   into place, where nobody looks, and a truncation is done when the size says so.
+//!
+//! Bytes inside the size are changed by a journal record: few of them word by word, in place; more
+//! by new pages that take the place of the old ones. So what a write does to one page is seen as a
+//! whole or not at all. A write that needs several records is there up to some page if its process
+//! dies: each record makes the next part of it happen.
+
+mod allocate;
+mod contiguous;
+mod cut;
+mod freed;
+mod patch;
+mod read;
+mod tree;
+mod write;
+
+pub use allocate::Allocate;
+pub use read::Seek;
+pub use write::WriteAt;
+
+pub(crate) use contiguous::stage;
+pub(crate) use cut::{finish_cut, reap};
+use freed::Freed;
+
+use conquest_format::fs::DATA;
+use conquest_format::inode::Content;
+use conquest_format::{Offset, PAGE, pointer};
+use conquest_pm::Place;
+use conquest_pm::check::Reachable;
+
+use crate::error::corrupt;
+use crate::{Reader, Result};
+
+/// Most bytes inside the size that a write changes word by word: more are cheaper as a new page.
+const IN_PLACE_MAX: u64 = 1024;
+
+/// The beginning of what content says of a range of bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Piece {
+    /// So many bytes are not covered.
+    Hole(u64),
+    /// Bytes in one piece.
+    Bytes(Place),
+}
+
+impl Piece {
+    /// Bytes.
+    pub(crate) fn len(self) -> u64 {
+        match self {
+            Piece::Hole(len) => len,
+            Piece::Bytes(place) => place.len(),
+        }
+    }
+}
+
+/// What `content` says of the bytes from `from` on: as far as they are of a piece, at most `limit`.
+///
+/// # Errors
+/// [`conquest_pm::Error::Corrupt`] if the bytes are not where it says.
+pub(crate) fn piece(
+    reader: &impl Reader,
+    content: Content,
+    from: u64,
+    limit: u64,
+) -> conquest_pm::Result<Piece> {
+    if let Content::Tree { root, height } = content {
+        return tree::piece(reader, root, height, from, limit);
+    }
+    let room = contiguous::capacity(content);
+    if from >= room {
+        return Ok(Piece::Hole(limit));
+    }
+    contiguous::part(reader, content, from, limit.min(room - from)).map(Piece::Bytes)
+}
+
+/// `len` bytes of the run of [`DATA`] at `at`, from byte `start` on.
+fn part_of_run(
+    reader: &impl Reader,
+    at: Offset,
+    start: u64,
+    len: u64,
+) -> conquest_pm::Result<Place> {
+    let first = start / PAGE;
+    let within = start % PAGE;
+    let pages = (within + len).div_ceil(PAGE).max(1);
+    let place = reader.core().resolve_run(at.plus(first * PAGE), pages, DATA)?;
+    place.part(within, len).ok_or_else(|| corrupt("content", at, "room for its bytes", start))
+}
+
+/// Copies the bytes of `content` from `from` on to `out`: zeros from `size` on, and in holes.
+///
+/// # Errors
+/// As [`piece`].
+pub(crate) fn read_bytes(
+    reader: &impl Reader,
+    content: Content,
+    size: u64,
+    from: u64,
+    out: &mut [u8],
+) -> Result<()> {
+    let there = size.saturating_sub(from).min(out.len() as u64) as usize;
+    let (mut left, past) = out.split_at_mut(there);
+    past.fill(0);
+    let mut at = from;
+    while !left.is_empty() {
+        let piece = piece(reader, content, at, left.len() as u64)?;
+        let (part, rest) = left.split_at_mut((piece.len() as usize).min(left.len()));
+        match piece {
+            Piece::Hole(_) => part.fill(0),
+            Piece::Bytes(place) => reader.bytes(place.offset(), part),
+        }
+        at += part.len() as u64;
+        left = rest;
+    }
+    Ok(())
+}
+
+/// Adds what `content` consists of to `reachable`; how many pages these are.
+///
+/// # Errors
+/// [`conquest_pm::Error::Corrupt`] if it is not there.
+pub(crate) fn reach(
+    reader: &impl Reader,
+    content: Content,
+    reachable: &mut Reachable,
+) -> Result<u64> {
+    match content {
+        Content::Tree { root, height } => tree::reach(reader, root, height, reachable),
+        _ => contiguous::reach(reader, content, reachable),
+    }
+}
+
+/// The target of a pointer word that `content` has as its root.
+fn target(root: u64, kind: conquest_format::kind::Kind) -> conquest_pm::Result<Offset> {
+    let at = pointer::unpack(root, kind).filter(|at| !at.is_none());
+    at.ok_or_else(|| corrupt("content", Offset::NONE, "a pointer to what its form says", root))
+}

@@ -1,0 +1,436 @@
+//! Writing.
+
+use core::ops::Range;
+
+use conquest_access::{Credentials, Errno, write_open};
+use conquest_format::fs::DATA;
+use conquest_format::fs::tree::{SLOTS, Slot};
+use conquest_format::inode::{Content, EXTENT_PAGES_MAX, FileType};
+use conquest_format::{GROUP_PAGES, PAGE, WORD};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Place, Tx};
+
+use crate::attributes::apply;
+use crate::content::contiguous::{
+    self, PACKED_MAX, capacity, fill_run, pages_for, reextend, repack,
+};
+use crate::content::patch::{Fill, Patch};
+use crate::content::tree::{self, Way};
+use crate::content::{Freed, IN_PLACE_MAX, Piece, part_of_run, piece};
+use crate::inode::{Draft, FileId};
+use crate::{Error, FileSystem, Result};
+
+/// Pages up to which an extent is rather made anew than made a tree.
+const SMALL_EXTENT: u64 = 4;
+/// Entries of a record that are kept for an inode, its nodes and the allocation of their pages.
+pub(super) const RESERVED: u64 = 48;
+/// Most entries that the allocation or freeing of one run takes.
+pub(super) const RUN_ENTRIES: u64 = GROUP_PAGES / 64 + 1;
+
+/// Where to write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteAt {
+    /// From this byte on.
+    Offset(u64),
+    /// From the end on, wherever that is then.
+    End,
+}
+
+impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Writes `bytes` to the regular file `file`, which was opened for writing: where, and how many
+    /// of them. These are fewer only if the store is full or the file as large as it can be. The
+    /// bytes are read while the file is locked: they must be where reading can't fail.
+    ///
+    /// A page is changed as a whole or not at all, whoever dies. Other writes come before or after;
+    /// readers may see the beginning of a long write.
+    ///
+    /// # Errors
+    /// - `EISDIR`, `EINVAL`: it is a directory, or otherwise no regular file;
+    /// - `EFBIG`: it can't be so large;
+    /// - `EPERM`: it is immutable;
+    /// - `ENOSPC`: the store is full; [`Error::Stale`]; those of the region.
+    pub fn write(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        at: WriteAt,
+        bytes: &[u8],
+    ) -> Result<(u64, u64)> {
+        loop {
+            match self.try_write(who, file, at, bytes) {
+                Err(Error::Core(conquest_pm::Error::Again)) => {}
+                written => return written,
+            }
+        }
+    }
+
+    fn try_write(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        at: WriteAt,
+        bytes: &[u8],
+    ) -> Result<(u64, u64)> {
+        let mut tx = self.core().begin()?;
+        self.lock(&mut tx, false, [Some(file)])?;
+        let mut draft = open_regular(&tx, file)?;
+        let start = match at {
+            WriteAt::Offset(offset) => offset,
+            WriteAt::End => draft.inode.size,
+        };
+        let most = self.size_max().saturating_sub(start).min(bytes.len() as u64);
+        if !draft.rules().is_immutable() {
+            match (bytes.len(), most) {
+                (0, _) => return Ok((start, 0)),
+                (_, 0) => return Err(Errno::EFBIG.into()),
+                _ => {}
+            }
+        }
+        let change = write_open(who, &draft.rules())?;
+        apply(&mut tx, &mut draft, change)?;
+        let mut left = Patch { at: start, fill: Fill::Bytes(bytes) }.until(start + most);
+        let mut done = start;
+        let written = self.in_parts(&mut tx, draft, |tx, draft| {
+            done = left.at;
+            left = left.from(left.at + write_some(tx, draft, &left)?);
+            Ok(left.len() == 0)
+        });
+        match written {
+            Ok(_) => Ok((start, most)),
+            // What is done stays, and the rest is told to be missing.
+            Err(_) if done > start => Ok((start, done - start)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Changes the content of a file record after record, until `step` says that it was the last
+    /// one; the file as it is then. It stays locked.
+    pub(super) fn in_parts(
+        &self,
+        tx: &mut Tx<'_, M, H>,
+        mut draft: Draft,
+        mut step: impl FnMut(&mut Tx<'_, M, H>, &mut Draft) -> Result<bool>,
+    ) -> Result<Draft> {
+        loop {
+            let is_last = step(tx, &mut draft)?;
+            draft.touch(self.now());
+            draft.stage(tx)?;
+            tx.commit_part()?;
+            draft = Draft::open(tx, draft.file)?;
+            if is_last {
+                return Ok(draft);
+            }
+        }
+    }
+}
+
+/// The inode of `file`, a regular one.
+fn open_regular<M: Memory, H: Host>(tx: &Tx<'_, M, H>, file: FileId) -> Result<Draft> {
+    let draft = Draft::open(tx, file)?;
+    match draft.inode.file_type {
+        FileType::Regular => Ok(draft),
+        FileType::Directory => Err(Errno::EISDIR.into()),
+        _ => Err(Errno::EINVAL.into()),
+    }
+}
+
+/// Stages the first part of `patch`; how many bytes of it. None if something else had to be staged
+/// first: the next try goes on.
+pub(super) fn write_some<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    draft: &mut Draft,
+    patch: &Patch<'_>,
+) -> Result<u64> {
+    let size = draft.inode.size;
+    if patch.at > size {
+        expose(tx, draft.inode.content, size, patch.at)?;
+    }
+    let done = if matches!(draft.inode.content, Content::Tree { .. }) {
+        write_tree(tx, draft, patch)?
+    } else {
+        write_contiguous(tx, draft, patch)?
+    };
+    if done > 0 {
+        draft.inode.size = size.max(patch.at + done);
+    }
+    Ok(done)
+}
+
+/// Zeros what `content` covers of the bytes `from` to `to`, which are past the file's size, before
+/// the size grows over them.
+pub(super) fn expose<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    content: Content,
+    from: u64,
+    to: u64,
+) -> Result<()> {
+    let mut at = from;
+    while at < to {
+        let piece = piece(tx, content, at, to - at)?;
+        if let Piece::Bytes(place) = piece {
+            tx.zero_unseen(place, 0, place.len())?;
+        }
+        at += piece.len();
+    }
+    Ok(())
+}
+
+/// Stages `patch` where its bytes are covered, without new pages: what is inside the size by the
+/// record, what is past it at once. `part` says where bytes of the file are.
+fn write_in_place<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    size: u64,
+    patch: &Patch<'_>,
+    part: impl Fn(&Tx<'_, M, H>, u64, u64) -> Result<Place>,
+) -> Result<()> {
+    // The record sets whole words, so what is past the size begins at a word.
+    let inside = size.next_multiple_of(WORD).max(patch.at);
+    let journalled = if patch.at < size { patch.until(inside) } else { patch.until(patch.at) };
+    if journalled.len() > 0 {
+        let first = journalled.at / WORD * WORD;
+        let len = journalled.end().next_multiple_of(WORD) - first;
+        let place = part(tx, first, len)?;
+        for index in 0..len / WORD {
+            let Some(at) = place.word(index) else { continue };
+            let mut bytes = tx.get(at).to_le_bytes();
+            journalled.lay_over(first + index * WORD, &mut bytes);
+            tx.set(at, u64::from_le_bytes(bytes))?;
+        }
+    }
+    let mut unseen = patch.from(journalled.end());
+    while unseen.len() > 0 {
+        let run = unseen.run();
+        let place = part(tx, unseen.at, run.len() as u64)?;
+        tx.put_unseen(place, 0, run)?;
+        unseen = unseen.from(unseen.at + run.len() as u64);
+    }
+    Ok(())
+}
+
+/// Bytes of `patch` that are inside `size`.
+fn bytes_inside(size: u64, patch: &Patch<'_>) -> u64 {
+    patch.end().min(size).saturating_sub(patch.at)
+}
+
+/// [`write_some`] for content in one piece.
+fn write_contiguous<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    draft: &mut Draft,
+    patch: &Patch<'_>,
+) -> Result<u64> {
+    let content = draft.inode.content;
+    let size = draft.inode.size;
+    let room = capacity(content);
+    // Bytes that there are, and that there will be.
+    let there = size.min(room);
+    let total = patch.end().max(there);
+    if total <= room && bytes_inside(size, patch) <= IN_PLACE_MAX {
+        let part = |tx: &Tx<'_, M, H>, start, len| Ok(contiguous::part(tx, content, start, len)?);
+        write_in_place(tx, size, patch, part)?;
+        return Ok(patch.len());
+    }
+    if total <= PACKED_MAX && !matches!(content, Content::Extent { .. }) {
+        repack(tx, draft, patch, total)?;
+        return Ok(patch.len());
+    }
+    let pages = draft.inode.pages;
+    let replaces_all = patch.at == 0 && patch.len() >= there;
+    let grows = total > room && patch.at <= there.next_multiple_of(PAGE);
+    let wanted = if total > room { pages_for(total, pages) } else { pages };
+    let is_better_anew = total <= room && (replaces_all || pages <= SMALL_EXTENT);
+    if wanted <= EXTENT_PAGES_MAX && (grows || is_better_anew) {
+        let made = match reextend(tx, draft, patch, wanted) {
+            Err(error) if is_no_space(&error) && wanted > total.div_ceil(PAGE) => {
+                reextend(tx, draft, patch, total.div_ceil(PAGE))
+            }
+            made => made,
+        };
+        match made {
+            Ok(()) => return Ok(patch.len()),
+            Err(error) if is_no_space(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match content {
+        // On the way to a tree, the bytes that there are have to be in pages.
+        Content::Packed { .. } => {
+            reextend(tx, draft, &Patch { at: 0, fill: Fill::Zeros(0) }, 1)?;
+            Ok(0)
+        }
+        Content::Extent { .. } => {
+            tree::plant(tx, draft)?;
+            Ok(0)
+        }
+        _ => write_tree(tx, draft, patch),
+    }
+}
+
+pub(super) fn is_no_space(error: &Error) -> bool {
+    matches!(error, Error::Core(conquest_pm::Error::NoSpace { .. }))
+}
+
+/// [`write_some`] for trees, and for what becomes one: at most what one node of level 1 leads to.
+fn write_tree<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    draft: &mut Draft,
+    patch: &Patch<'_>,
+) -> Result<u64> {
+    let first = patch.at / PAGE;
+    let patch = patch.until((first / SLOTS + 1) * SLOTS * PAGE);
+    let mut way = Way::find(tx, draft, first)?;
+    if patch.len() == SLOTS * PAGE && way.takes_run() && write_run(tx, draft, &way, &patch)? {
+        return Ok(patch.len());
+    }
+    let inside = bytes_inside(draft.inode.size, &patch);
+    let end = patch.end().div_ceil(PAGE);
+    let mut page = first;
+    let mut is_changed = false;
+    while page < end {
+        let in_place = |page: u64| {
+            let part = patch.of_page(page);
+            let is_unseen = bytes_inside(draft.inode.size, &part) == 0;
+            way.page(page).filter(|_| is_unseen || inside <= IN_PLACE_MAX)
+        };
+        let most = affordable(tx, &way);
+        if let Some(at) = in_place(page) {
+            if page > first && tx.room() < RESERVED + IN_PLACE_MAX / WORD + 2 {
+                break;
+            }
+            let place = |tx: &Tx<'_, M, H>, start: u64, len: u64| {
+                Ok(part_of_run(tx, at, start - page * PAGE, len)?)
+            };
+            write_in_place(tx, draft.inode.size, &patch.of_page(page), place)?;
+            page += 1;
+        } else if most > 0 {
+            let pages = (page..end.min(page + most)).take_while(|&page| in_place(page).is_none());
+            let pages = page..page + pages.count() as u64;
+            match replace_pages(tx, draft, &mut way, &patch, pages) {
+                Ok(done) => page += done,
+                Err(error) if is_no_space(&error) && page > first => break,
+                Err(error) => return Err(error),
+            }
+            is_changed = true;
+        } else {
+            break;
+        }
+    }
+    if is_changed {
+        way.finish(tx, draft, first)?;
+    }
+    Ok((page * PAGE).min(patch.end()) - patch.at)
+}
+
+/// Stages zeros for the pages of `pages` that are holes of a tree, or of what becomes one, as far
+/// as one node of level 1 leads and a record has room: the page that comes next.
+pub(super) fn fill_holes<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    draft: &mut Draft,
+    pages: Range<u64>,
+) -> Result<u64> {
+    let first = pages.start;
+    let end = pages.end.min((first / SLOTS + 1) * SLOTS);
+    let mut way = Way::find(tx, draft, first)?;
+    let zeros = Patch { at: first * PAGE, fill: Fill::Zeros((end - first) * PAGE) };
+    let is_empty = (first..end).all(|page| way.page(page).is_none());
+    let takes_run = end - first == SLOTS && is_empty && way.takes_run();
+    if takes_run && write_run(tx, draft, &way, &zeros)? {
+        return Ok(end);
+    }
+    let mut page = first;
+    let mut is_changed = false;
+    while page < end {
+        if way.page(page).is_some() {
+            page += 1;
+            continue;
+        }
+        let most = affordable(tx, &way);
+        let holes = (page..end.min(page + most)).take_while(|&page| way.page(page).is_none());
+        let holes = page..page + holes.count() as u64;
+        if holes.is_empty() {
+            break;
+        }
+        match replace_pages(tx, draft, &mut way, &zeros, holes) {
+            Ok(done) => page += done,
+            Err(error) if is_no_space(&error) && is_changed => break,
+            Err(error) => return Err(error),
+        }
+        is_changed = true;
+    }
+    if is_changed {
+        way.finish(tx, draft, first)?;
+    }
+    Ok(page)
+}
+
+/// How many pages that stand in a row can still be replaced in the record: each may take an entry
+/// for its slot, if that is not in a node that is made, and one for the old page; together they
+/// take a few to be allocated.
+fn affordable<M: Memory, H: Host>(tx: &Tx<'_, M, H>, way: &Way) -> u64 {
+    let room = tx.room().saturating_sub(RESERVED + 2 * RUN_ENTRIES);
+    if way.node.is_some() {
+        room / 2
+    } else if room > 0 {
+        SLOTS
+    } else {
+        0
+    }
+}
+
+/// Stages new pages with the bytes of the pages `pages` of the file and `patch`, as many as there
+/// is a run for: how many.
+fn replace_pages<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    draft: &mut Draft,
+    way: &mut Way,
+    patch: &Patch<'_>,
+    pages: Range<u64>,
+) -> Result<u64> {
+    let mut count = pages.end - pages.start;
+    let before = pages.start.checked_sub(1).filter(|before| before / SLOTS == pages.start / SLOTS);
+    let near = before.and_then(|before| way.page(before)).map(|at| at.plus(PAGE));
+    let mut run = loop {
+        match tx.alloc_run(DATA, count, near) {
+            Err(conquest_pm::Error::NoSpace { .. }) if count > 1 => count /= 2,
+            made => break made?,
+        }
+    };
+    let end = ((pages.start + count) * PAGE).min(draft.inode.size.max(patch.end()));
+    let range = pages.start * PAGE..end;
+    fill_run(tx, &mut run, draft.inode.content, draft.inode.size, patch, range)?;
+    let made = tx.finish_run(run);
+    let mut old = Freed::default();
+    for (index, page) in (0..count).zip(pages) {
+        if let Some(at) = way.page(page) {
+            old.add(tx, at, 1)?;
+        }
+        way.set(tx, page, made.plus(index * PAGE))?;
+    }
+    draft.inode.pages += count;
+    draft.inode.pages -= old.finish(tx)?;
+    Ok(count)
+}
+
+/// Stages a run with all bytes of `patch` in the place of a node; false if there is none free.
+fn write_run<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    draft: &mut Draft,
+    way: &Way,
+    patch: &Patch<'_>,
+) -> Result<bool> {
+    let mut run = match tx.alloc_run(DATA, SLOTS, None) {
+        Err(conquest_pm::Error::NoSpace { .. }) => return Ok(false),
+        made => made?,
+    };
+    let size = draft.inode.size;
+    fill_run(tx, &mut run, draft.inode.content, size, patch, patch.at..patch.end())?;
+    let made = tx.finish_run(run);
+    let mut old = Freed::default();
+    for at in (patch.at / PAGE..patch.end() / PAGE).filter_map(|page| way.page(page)) {
+        old.add(tx, at, 1)?;
+    }
+    draft.inode.pages += SLOTS;
+    draft.inode.pages -= old.finish(tx)?;
+    way.lead_to(tx, draft, patch.at / PAGE, Slot::Run(made, SLOTS))?;
+    Ok(true)
+}

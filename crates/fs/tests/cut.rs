@@ -1,0 +1,164 @@
+//! Work on a large tree that takes several records, whose process dies in the middle: somebody else
+//! finishes it, and what is there in between is right.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use conquest_access::Removal;
+use conquest_format::{Geometry, PAGE};
+use conquest_fs::content::{Allocate, WriteAt};
+use conquest_fs::names::New;
+use conquest_fs::{Error, FileId};
+use conquest_testkit::files::{SimFiles, attach, base, root_user, shape};
+use conquest_testkit::{DyingMemory, Fate, Image, RecordingMemory, World};
+
+/// Pages of the file, each of which stands alone, and of another one that separates them: more than
+/// a record has entries.
+const PAGES: u64 = 230;
+/// Nodes of the file's tree, at most.
+const NODES: u64 = 2;
+/// Deaths are tried at every so many stores.
+const STEP: u64 = 13;
+
+fn file(files: &SimFiles, name: &[u8]) -> Option<FileId> {
+    files.lookup(&root_user(), files.root(), name).unwrap().map(|(file, _)| file)
+}
+
+fn write(files: &SimFiles, name: &[u8], page: u64) {
+    let file = file(files, name).unwrap();
+    let bytes = [name[0]; PAGE as usize];
+    files.write(&root_user(), file, WriteAt::Offset(page * PAGE), &bytes).unwrap();
+}
+
+fn process(image: &Arc<Image>, pid: u32) -> (RecordingMemory, World, SimFiles) {
+    let geometry = Geometry::new(shape()).unwrap();
+    let memory = RecordingMemory::new(Arc::clone(image), geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    let files = attach(DyingMemory::counting(memory.actor(pid)), &world, pid).unwrap();
+    (memory, world, files)
+}
+
+/// A file system with two files whose pages take turns.
+fn prepared() -> Arc<Image> {
+    let (memory, _, files) = process(&base(true).unwrap(), 1);
+    for name in [b"one", b"two"] {
+        files.create(&root_user(), files.root(), name, New::Regular, 0o600).unwrap();
+        // Not from the beginning on, so that it is a tree at once.
+        write(&files, name, 1);
+    }
+    for page in 2..=PAGES {
+        write(&files, b"one", page);
+        write(&files, b"two", page);
+    }
+    assert_eq!(files.check().unwrap().findings, []);
+    files.core().detach().unwrap();
+    memory.snapshot()
+}
+
+/// What there is of file `one`: its size, and how many of its pages have bytes.
+fn seen(files: &SimFiles) -> Option<(u64, u64)> {
+    let file = file(files, b"one")?;
+    let size = files.stat(file).unwrap().size;
+    let mut bytes = vec![0; size as usize];
+    assert_eq!(files.read_file(file, 0, &mut bytes).unwrap() as u64, size);
+    let is_there = |page: &&[u8]| {
+        assert!(page.iter().all(|byte| *byte == page[0]), "a part of a page");
+        page[0] == b'o'
+    };
+    Some((size, bytes.chunks(PAGE as usize).filter(is_there).count() as u64))
+}
+
+/// Tries a death at every [`STEP`]-th store of `work`, and whether somebody else then finds what
+/// `is_right` says. How many deaths there were.
+fn die_everywhere(
+    work: impl Fn(&SimFiles) -> Result<(), Error>,
+    is_right: impl Fn(Option<(u64, u64)>) -> bool,
+) -> u64 {
+    let image = prepared();
+    let mut deaths = 0;
+    for store in (1..).step_by(STEP as usize) {
+        let (memory, world, witness) = process(&image, 2);
+        let dies = {
+            let world = world.clone();
+            Fate::Unwind(Box::new(move || world.kill(1)))
+        };
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let dying = DyingMemory::new(memory.actor(1), store, dies);
+            work(&attach(dying, &world, 1).unwrap()).unwrap();
+        }));
+        if done.is_ok() {
+            break;
+        }
+        deaths += 1;
+        // Before anybody finishes it, too.
+        assert!(is_right(seen(&witness)), "death at store {store}: {:?}", seen(&witness));
+        witness.core().recover().unwrap();
+        assert_eq!(witness.check().unwrap().findings, [], "death at store {store}");
+        assert!(is_right(seen(&witness)), "death at store {store}: {:?}", seen(&witness));
+        if let Some(one) = file(&witness, b"one") {
+            let stat = witness.stat(one).unwrap();
+            let most = stat.size.div_ceil(PAGE) + NODES;
+            assert!(stat.blocks * 512 <= most * PAGE, "death at store {store}: {stat:?}");
+        }
+        let two = file(&witness, b"two").unwrap();
+        let mut bytes = vec![0; (PAGES * PAGE) as usize];
+        witness.read_file(two, PAGE, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == b't'), "death at store {store}");
+    }
+    deaths
+}
+
+const WHOLE: (u64, u64) = ((PAGES + 1) * PAGE, PAGES);
+
+#[test]
+fn a_truncation_is_finished_whoever_dies() {
+    let work = |files: &SimFiles| {
+        let one = file(files, b"one").unwrap();
+        files.truncate(&root_user(), one, 3 * PAGE)
+    };
+    let deaths = die_everywhere(work, |seen| seen == Some(WHOLE) || seen == Some((3 * PAGE, 2)));
+    assert!(deaths > 40, "{deaths}");
+}
+
+#[test]
+fn a_removal_is_finished_whoever_dies() {
+    let work = |files: &SimFiles| files.remove(&root_user(), files.root(), b"one", Removal::File);
+    let deaths = die_everywhere(work, |seen| seen == Some(WHOLE) || seen.is_none());
+    assert!(deaths > 40, "{deaths}");
+}
+
+#[test]
+fn a_file_that_is_replaced_goes_as_a_whole() {
+    let work = |files: &SimFiles| {
+        let (who, root) = (&root_user(), files.root());
+        files.create(who, root, b"new", New::Regular, 0o600)?;
+        files.rename(who, root, b"new", root, b"one", conquest_fs::names::Renaming::Replace)
+    };
+    let deaths = die_everywhere(work, |seen| seen == Some(WHOLE) || seen == Some((0, 0)));
+    assert!(deaths > 40, "{deaths}");
+}
+
+#[test]
+fn pages_of_a_hole_go_one_by_one() {
+    let work = |files: &SimFiles| {
+        let one = file(files, b"one").unwrap();
+        files.allocate(&root_user(), one, Allocate::Hole, 2 * PAGE, PAGES * PAGE)
+    };
+    let is_right = |seen| matches!(seen, Some((size, pages)) if size == WHOLE.0 && pages >= 1);
+    let deaths = die_everywhere(work, is_right);
+    assert!(deaths > 40, "{deaths}");
+}
+
+#[test]
+fn a_long_write_is_there_up_to_some_page() {
+    let work = |files: &SimFiles| {
+        let one = file(files, b"one").unwrap();
+        let bytes = vec![b'n'; (PAGES * PAGE) as usize];
+        files.write(&root_user(), one, WriteAt::Offset(PAGE), &bytes).map(drop)
+    };
+    let is_right = |seen| matches!(seen, Some((size, _)) if size == WHOLE.0);
+    let deaths = die_everywhere(work, is_right);
+    assert!(deaths > 100, "{deaths}");
+}
