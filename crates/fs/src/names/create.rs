@@ -178,7 +178,7 @@ pub(super) fn new_name<'n>(name: &[u8], local: Option<&'n LocalName>) -> Result<
 }
 
 /// The default list of a directory, if it has one.
-fn default_list(reader: &impl Reader, directory: &Inode) -> Result<Option<Acl>> {
+pub(super) fn default_list(reader: &impl Reader, directory: &Inode) -> Result<Option<Acl>> {
     match directory.attributes {
         0 => Ok(None),
         _ => Attributes::load(reader, directory)?.list(AclKind::Default),
@@ -186,7 +186,7 @@ fn default_list(reader: &impl Reader, directory: &Inode) -> Result<Option<Acl>> 
 }
 
 /// Stages the access lists of a new file: the word that leads to them.
-fn stage_lists<M: Memory, H: Host>(
+pub(super) fn stage_lists<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
     new: &conquest_access::New,
 ) -> Result<u64> {

@@ -14,6 +14,7 @@ use crate::dir::{Entry, Insert, Name};
 use crate::error::corrupt;
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, NewInode};
+use crate::names::create::{default_list, stage_lists};
 use crate::names::{LocalName, again, hashed, open_directory, still_names};
 use crate::{FileSystem, Result};
 
@@ -388,7 +389,8 @@ fn stage_whiteout<M: Memory, H: Host>(
     directory: &Draft,
     now: i64,
 ) -> Result<conquest_format::Offset> {
-    let new = new_file(who, &directory.rules(), None, libc::S_IFCHR);
+    let default = default_list(tx, &directory.inode)?;
+    let new = new_file(who, &directory.rules(), default.as_ref(), libc::S_IFCHR);
     let inode = NewInode {
         file_type: FileType::Character,
         permissions: (new.mode & 0o7777) as u16,
@@ -398,7 +400,7 @@ fn stage_whiteout<M: Memory, H: Host>(
         content: Content::Device { minor: 0, major: 0 },
         size: 0,
         pages: 0,
-        attributes: 0,
+        attributes: stage_lists(tx, &new)?,
         parent: None,
     };
     Ok(inode.stage(tx, now)?.0.offset())
