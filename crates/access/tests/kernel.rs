@@ -98,7 +98,7 @@ fn case(
 /// Compares so many cases on a file system; says what they were.
 fn compare(kind: Kind) {
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let said = machine::run(kind, directory, |root| {
+    let said = machine::run(kind, directory, machine::LIMIT, |root| {
         let settings = settings(kind);
         let privileges = Privileges::take();
         let mut differences = Vec::new();

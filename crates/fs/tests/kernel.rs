@@ -27,6 +27,8 @@ const WAITS: u64 = 16;
 /// Longer than a tick of the kernel's clock for times of files.
 const TICK: Duration = Duration::from_millis(11);
 
+/// A run takes no longer, if there are many.
+const RUN_MAX: Duration = Duration::from_secs(1);
 /// Runs, unless `CONQUEST_RUNS` says otherwise.
 const RUNS: u64 = 40;
 
@@ -109,7 +111,8 @@ fn run(seed: u64, ours: &Ours, kernel: &Kernel, counts: &mut Counts) -> Result<(
 #[test]
 fn names_are_those_of_ext4() {
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let said = machine::run(Kind::Ext4, directory, |root| {
+    let limit = machine::LIMIT.max(RUN_MAX * runs() as u32);
+    let said = machine::run(Kind::Ext4, directory, limit, |root| {
         let privileges = Privileges::take();
         let ours = Ours::new();
         let kernel = Kernel::enter(root, privileges);

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use crate::sys::{self, call};
 
-/// How long one test may take.
-const LIMIT: Duration = Duration::from_secs(120);
+/// How long a test of ordinary length may take.
+pub const LIMIT: Duration = Duration::from_secs(120);
 /// Bytes of the device below ext4.
 const DEVICE_BYTES: u64 = 64 << 20;
 
@@ -39,8 +39,13 @@ impl Drop for MountPoint {
 /// fails, and returns what it says.
 ///
 /// # Panics
-/// If `work` does, if it takes longer than two minutes, and if the machine lacks what is needed.
-pub fn run(kind: Kind, directory: &Path, work: impl FnOnce(&File) -> String) -> String {
+/// If `work` does, if it takes longer than `limit`, and if the machine lacks what is needed.
+pub fn run(
+    kind: Kind,
+    directory: &Path,
+    limit: Duration,
+    work: impl FnOnce(&File) -> String,
+) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = format!("peer-{kind:?}-{}-{number}", std::process::id());
@@ -56,10 +61,10 @@ pub fn run(kind: Kind, directory: &Path, work: impl FnOnce(&File) -> String) -> 
     assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
     if pid == 0 {
         drop(from);
-        child(kind, &at.0, to, work);
+        child(kind, &at.0, to, limit, work);
     }
     drop(to);
-    let said = listen(pid, from);
+    let said = listen(pid, from, limit);
     let mut status = 0;
     // SAFETY: a number of our own; the child has ended, or was killed.
     unsafe { libc::waitpid(pid, &raw mut status, 0) };
@@ -68,10 +73,16 @@ pub fn run(kind: Kind, directory: &Path, work: impl FnOnce(&File) -> String) -> 
 }
 
 /// The child: says what came of `work`, and ends.
-fn child(kind: Kind, at: &Path, mut to: File, work: impl FnOnce(&File) -> String) -> ! {
+fn child(
+    kind: Kind,
+    at: &Path,
+    mut to: File,
+    limit: Duration,
+    work: impl FnOnce(&File) -> String,
+) -> ! {
     // SAFETY: no memory is passed. The child ends even if its parent was killed; a living parent is
     // quicker, and says what happened.
-    unsafe { libc::alarm(LIMIT.as_secs() as u32 + 10) };
+    unsafe { libc::alarm(limit.as_secs() as u32 + 10) };
     let work = || work(&mount(kind, &CString::new(at.to_str().unwrap()).unwrap()));
     let (said, code) = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
         Ok(said) => (said, 0),
@@ -87,12 +98,12 @@ fn child(kind: Kind, at: &Path, mut to: File, work: impl FnOnce(&File) -> String
 }
 
 /// What the child says until it ends; kills it if that takes too long.
-fn listen(pid: i32, mut from: File) -> String {
+fn listen(pid: i32, mut from: File, limit: Duration) -> String {
     let start = Instant::now();
     let mut said = Vec::new();
     loop {
         let mut poll = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let left = LIMIT.saturating_sub(start.elapsed()).as_millis() as i32;
+        let left = limit.saturating_sub(start.elapsed()).as_millis() as i32;
         // SAFETY: one structure of our own.
         let ready = unsafe { libc::poll(&raw mut poll, 1, left) };
         let mut piece = [0; 4096];

@@ -67,7 +67,10 @@ impl Ours {
         let memory = sys::memory_file(c"store").unwrap();
         let copy = memory.try_clone().unwrap();
         let shape = Shape { max_groups: 16, lanes: 4, slots: 4, locks: 64 };
-        let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
+        // All groups at once: where this process is going there is no `/proc`, by which the
+        // region's file is opened again to grow.
+        let groups = shape.max_groups;
+        let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups };
         Region::create(Source::from(memory), 0o600, &new).unwrap();
         let access = conquest_pm::Access::default();
         let options = Options { intents: Some(Box::new(finish_intent)), ..Options::default() };
