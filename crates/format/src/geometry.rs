@@ -1,8 +1,8 @@
 //! Where everything is in a region, computed from five numbers in the superblock.
 //!
 //! ```text
-//! persistent   superblock A | superblock B | state | lanes | bitmaps | descriptors | slab maps
-//! volatile     head | slots | queue | lanes | locks | classes | groups | slabs
+//! persistent   superblocks | state | lanes | bitmaps | descriptors | slab maps | orphans
+//! volatile     head | slots | queue | lanes | locks | classes | groups | slabs | owners | chunks
 //! persistent   heap: groups of 512 pages, 2 MiB aligned
 //! ```
 //!
@@ -29,10 +29,12 @@ pub struct Shape {
     pub slots: u32,
     /// Locks, a power of two up to [`volatile::lock::MAX`].
     pub locks: u32,
+    /// Chunks of holdings, 1 to [`volatile::holding::CHUNKS_MAX`].
+    pub chunks: u32,
 }
 
 impl Shape {
-    /// Whether all four numbers are within their limits.
+    /// Whether all five numbers are within their limits.
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         self.max_groups >= 1
@@ -43,6 +45,8 @@ impl Shape {
             && self.slots <= volatile::slot::MAX
             && self.locks.is_power_of_two()
             && self.locks <= volatile::lock::MAX
+            && self.chunks >= 1
+            && self.chunks <= volatile::holding::CHUNKS_MAX
     }
 }
 
@@ -54,6 +58,7 @@ pub struct Geometry {
     bitmaps: Offset,
     descriptors: Offset,
     slab_maps: Offset,
+    orphans: Offset,
     volatile: Offset,
     slots: Offset,
     queue: Offset,
@@ -62,8 +67,13 @@ pub struct Geometry {
     classes: Offset,
     groups: Offset,
     slabs: Offset,
+    chunk_owners: Offset,
+    chunks: Offset,
     heap: Offset,
 }
+
+/// Bytes of the words for the orphans of one chunk.
+const ORPHANS: u64 = volatile::holding::PER_CHUNK * WORD;
 
 /// The two superblock copies.
 pub const SUPERBLOCKS: [Offset; 2] = [Offset::new(0), Offset::new(PAGE)];
@@ -73,6 +83,8 @@ pub const STATE: Offset = Offset::new(2 * PAGE);
 pub const STATE_GROUPS: Offset = STATE;
 /// The mask of slab groups: numbers of groups that have slabs are covered by its bits.
 pub const STATE_SLAB_GROUPS: Offset = Offset::new(2 * PAGE + WORD);
+/// Chunks of holdings that have space, a word of the state page.
+pub const STATE_CHUNKS: Offset = Offset::new(2 * PAGE + 2 * WORD);
 /// First of the [`ROOTS`] root words.
 pub const STATE_ROOTS: Offset = Offset::new(2 * PAGE + LINE);
 
@@ -94,6 +106,7 @@ impl Geometry {
         let bitmaps = table(shape.max_groups * LINE);
         let descriptors = table(pages * WORD);
         let slab_maps = table(pages * WORD);
+        let orphans = table(u64::from(shape.chunks) * ORPHANS);
         let volatile = table(volatile::head::SIZE);
         let slots = table(u64::from(shape.slots) * volatile::slot::SIZE);
         let queue = table(volatile::QUEUE_CELLS * WORD);
@@ -102,6 +115,8 @@ impl Geometry {
         let classes = table(shape.max_groups.div_ceil(volatile::CLASSES_PER_WORD) * WORD);
         let groups = table(shape.max_groups * volatile::group::SIZE);
         let slabs = table(pages * volatile::slab::SIZE);
+        let chunk_owners = table(u64::from(shape.chunks) * WORD);
+        let chunks = table(u64::from(shape.chunks) * volatile::holding::CHUNK);
         let heap = Offset::new(end.bytes().next_multiple_of(GROUP));
         Some(Geometry {
             shape,
@@ -109,6 +124,7 @@ impl Geometry {
             bitmaps,
             descriptors,
             slab_maps,
+            orphans,
             volatile,
             slots,
             queue,
@@ -117,6 +133,8 @@ impl Geometry {
             classes,
             groups,
             slabs,
+            chunk_owners,
+            chunks,
             heap,
         })
     }
@@ -213,6 +231,24 @@ impl Geometry {
         self.slabs.plus(page * volatile::slab::SIZE)
     }
 
+    /// The owner of chunk `chunk` of holdings.
+    #[must_use]
+    pub const fn chunk_owner(&self, chunk: u32) -> Offset {
+        self.chunk_owners.plus(chunk as u64 * WORD)
+    }
+
+    /// Chunk `chunk` of holdings.
+    #[must_use]
+    pub const fn chunk(&self, chunk: u32) -> Offset {
+        self.chunks.plus(chunk as u64 * volatile::holding::CHUNK)
+    }
+
+    /// The word that names the file which holding `holding` keeps although it has no name.
+    #[must_use]
+    pub const fn orphan(&self, holding: u32) -> Offset {
+        self.orphans.plus(holding as u64 * WORD)
+    }
+
     /// The volatile part.
     #[must_use]
     pub const fn volatile(&self) -> Range<u64> {
@@ -277,6 +313,20 @@ impl Geometry {
         ranges.push(self.len_at(from)..self.len_at(to));
         ranges
     }
+
+    /// The ranges of the region that need space for it to have `to` chunks instead of `from`.
+    #[must_use]
+    pub fn chunk_space(&self, from: u32, to: u32) -> [Range<u64>; 3] {
+        let tables = [
+            (self.orphans, ORPHANS),
+            (self.chunk_owners, WORD),
+            (self.chunks, volatile::holding::CHUNK),
+        ];
+        tables.map(|(at, size)| {
+            let start = (at.bytes() + u64::from(from) * size) / PAGE * PAGE;
+            start..(at.bytes() + u64::from(to) * size).next_multiple_of(PAGE)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -284,7 +334,7 @@ mod tests {
     use super::*;
 
     fn shape() -> Shape {
-        Shape { max_groups: 5, lanes: 4, slots: 3, locks: 64 }
+        Shape { max_groups: 5, lanes: 4, slots: 3, locks: 64, chunks: 2 }
     }
 
     #[test]
@@ -296,7 +346,8 @@ mod tests {
             (g.lane(4).bytes(), g.bitmap(0)),
             (g.bitmap(5).bytes(), g.descriptor(0)),
             (g.descriptor(pages).bytes(), g.slab_map(0)),
-            (g.slab_map(pages).bytes(), g.head(0)),
+            (g.slab_map(pages).bytes(), g.orphan(0)),
+            (g.orphan(2 * 56).bytes(), g.head(0)),
             (g.head(volatile::head::SIZE).bytes(), g.slot(0)),
             (g.slot(3).bytes(), g.queue_cell(0)),
             (g.queue_cell(1023).bytes() + WORD, g.lane_record(0)),
@@ -304,7 +355,9 @@ mod tests {
             (g.lock(63).bytes() + 16, g.class(0).0),
             (g.class(4).0.bytes() + WORD, g.group_record(0)),
             (g.group_record(5).bytes(), g.slab_record(0)),
-            (g.slab_record(pages).bytes(), g.page(0)),
+            (g.slab_record(pages).bytes(), g.chunk_owner(0)),
+            (g.chunk_owner(2).bytes(), g.chunk(0)),
+            (g.chunk(2).bytes(), g.page(0)),
         ];
         for (end, next) in ends {
             assert!(end <= next.bytes(), "{end} {next}");
@@ -346,6 +399,8 @@ mod tests {
             Shape { slots: 0, ..shape() },
             Shape { slots: volatile::slot::MAX + 1, ..shape() },
             Shape { locks: 3, ..shape() },
+            Shape { chunks: 0, ..shape() },
+            Shape { chunks: volatile::holding::CHUNKS_MAX + 1, ..shape() },
         ] {
             assert!(Geometry::new(bad).is_none());
         }

@@ -46,7 +46,8 @@ pub struct RawSuperblock {
     lanes: U32,
     slots: U32,
     locks: U32,
-    reserved: [u8; 128],
+    chunks: U32,
+    reserved: [u8; 124],
     kinds: [RawKind; KINDS],
     reserved_end: [u8; 252],
     checksum: U64,
@@ -164,6 +165,7 @@ impl RawSuperblock {
             lanes: self.lanes.get(),
             slots: self.slots.get(),
             locks: self.locks.get(),
+            chunks: self.chunks.get(),
         };
         if !shape.is_valid() {
             return field(core::mem::offset_of!(Self, max_groups), shape.max_groups);
@@ -220,7 +222,8 @@ impl Superblock {
             lanes: self.shape.lanes.into(),
             slots: self.shape.slots.into(),
             locks: self.shape.locks.into(),
-            reserved: [0; 128],
+            chunks: self.shape.chunks.into(),
+            reserved: [0; 124],
             kinds,
             reserved_end: [0; 252],
             checksum: 0.into(),
@@ -257,7 +260,7 @@ mod tests {
             sequence: 10,
             attach_generation: 11,
             clean: true,
-            shape: Shape { max_groups: 4, lanes: 2, slots: 2, locks: 64 },
+            shape: Shape { max_groups: 4, lanes: 2, slots: 2, locks: 64, chunks: 2 },
             kinds,
             live_protocol: LIVE_PROTOCOL,
             features_compatible: 0,

@@ -32,6 +32,8 @@ pub mod head {
     pub const ROTOR: u64 = 24;
     /// 1 if a lane may hold an intent whose process died.
     pub const ORPHANS: u64 = 32;
+    /// 1 if there may be holdings whose process died, or orphans that nobody has open.
+    pub const BURIALS: u64 = 584;
     /// A word that is never set, for those to sleep on who wait to attach.
     pub const ATTACH: u64 = 56;
     /// The lock under which the region grows: two words, like those of the table.
@@ -56,6 +58,8 @@ pub mod slot {
     pub const PID: u64 = 8;
     /// Inode number of that pid namespace.
     pub const PID_NAMESPACE: u64 = 16;
+    /// First chunk, plus one, of the slot's holdings.
+    pub const CHUNK: u64 = 24;
     /// Largest number of slots: slot numbers have ten bits.
     pub const MAX: u32 = 1023;
 }
@@ -148,6 +152,8 @@ pub mod lock {
     pub const WAITERS: u32 = 1 << 17;
     /// The exclusive holder sleeps until the lanes' records name the lock as shared no more.
     pub const DRAINING: u32 = 1 << 18;
+    /// There may be holdings of what the lock guards.
+    pub const HOLDINGS: u32 = 1 << 19;
     /// Largest number of locks.
     pub const MAX: u32 = 1 << 24;
 }
@@ -187,6 +193,33 @@ pub mod slab {
     pub const LEASE: u64 = 0;
     /// Two words, 32 objects each: freed by a record that is not yet retired.
     pub const BUSY: u64 = 8;
+}
+
+/// What processes have of files at the moment, in chunks of 56 holdings of 64 bytes.
+///
+/// A process's chunks make a tree, from the one that its slot names; which of a chunk's children is
+/// the next one on the way to a key depends on the key's lock. The words of a chunk, but for its
+/// children, carry no tag: whoever takes a chunk clears its keys before anything leads to it.
+pub mod holding {
+    use crate::{LINE, PAGE};
+    /// Bytes of a chunk.
+    pub const CHUNK: u64 = PAGE;
+    /// Largest number of chunks.
+    pub const CHUNKS_MAX: u32 = 1 << 20;
+    /// Chunks below one.
+    pub const CHILDREN: u64 = 4;
+    /// First of the words that name the chunks below, plus one.
+    pub const CHILD: u64 = 0;
+    /// First of the keys in a chunk, one word a holding.
+    pub const KEYS: u64 = 64;
+    /// Holdings in a chunk.
+    pub const PER_CHUNK: u64 = 56;
+    /// First holding in a chunk.
+    pub const FIRST: u64 = 512;
+    /// Bytes of a holding.
+    pub const SIZE: u64 = LINE;
+    /// Words of a holding.
+    pub const WORDS: u64 = 8;
 }
 
 /// Groups whose class stands in one word, sixteen bits each.

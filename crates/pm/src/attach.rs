@@ -11,11 +11,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conquest_format::geometry::{STATE, Shape};
+use conquest_format::geometry::{STATE, STATE_CHUNKS, STATE_GROUPS, Shape};
 use conquest_format::kind::KindTable;
 use conquest_format::superblock::{LIVE_PROTOCOL, Superblock};
+use conquest_format::volatile::holding::PER_CHUNK;
 use conquest_format::volatile::{self, head, slot};
-use conquest_format::{Geometry, Offset};
+use conquest_format::{Geometry, Offset, WORD};
 
 use crate::core::{Core, NO_SLOT, Options};
 use crate::host::Host;
@@ -47,12 +48,20 @@ pub struct NewRegion {
 pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegion) -> Result<()> {
     let geometry = checked_geometry(path, new)?;
     let groups = new.groups.clamp(1, new.shape.max_groups);
+    // Each process can have a chunk without asking for space.
+    let chunks = new.shape.chunks.min(new.shape.slots);
     host.back(&geometry.space(0, groups), geometry.len_at(groups))?;
+    host.back(&geometry.chunk_space(0, chunks), geometry.len_at(groups))?;
     // The state page, the lanes and the bitmaps, which follow each other.
     memory.put_zeros(STATE, geometry.bitmap(groups).bytes() - STATE.bytes());
-    memory.put(conquest_format::geometry::STATE_GROUPS, groups, Ordering::Relaxed);
+    let orphans = geometry.orphan(0);
+    let len = u64::from(chunks) * PER_CHUNK * WORD;
+    memory.put_zeros(orphans, len);
+    memory.put(STATE_GROUPS, groups, Ordering::Relaxed);
+    memory.put(STATE_CHUNKS, chunks.into(), Ordering::Relaxed);
     // Durable before the first superblock is begun, whose writing begins with a fence.
     memory.write_back(Offset::NONE, geometry.bitmap(groups).bytes());
+    memory.write_back(orphans, len);
     let first = Superblock {
         uuid: new.uuid,
         boot_id: host.boot_id(),
@@ -74,13 +83,14 @@ pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegi
 
 pub(crate) fn checked_geometry(path: &Path, new: &NewRegion) -> Result<Geometry> {
     use conquest_format::geometry::GROUPS_MAX;
-    use conquest_format::volatile::{lane, lock};
+    use conquest_format::volatile::{holding, lane, lock};
     let shape = new.shape;
     let numbers = [
         ("groups", shape.max_groups, GROUPS_MAX),
         ("lanes", shape.lanes.into(), lane::MAX.into()),
         ("slots", shape.slots.into(), slot::MAX.into()),
         ("locks (a power of two)", shape.locks.into(), lock::MAX.into()),
+        ("chunks of holdings", shape.chunks.into(), holding::CHUNKS_MAX.into()),
     ];
     let bad = |&(what, value, most): &(&'static str, u64, u64)| {
         value < 1 || value > most || (what.starts_with("locks") && !value.is_power_of_two())
@@ -152,6 +162,8 @@ impl<M: Memory, H: Host> Core<M, H> {
             superblock::write(&self.memory, &next);
             self.tag.store(next.tag(), Ordering::Relaxed);
             self.recover_all()?;
+            // Orphans of files that were open.
+            self.tell_of_burials();
         }
         self.take_slot()?;
         drop(alone);
@@ -180,7 +192,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// The word that says how large the region is must be possible, before anybody relies on it.
     pub(crate) fn check_groups(&self) -> Result<()> {
-        let at = conquest_format::geometry::STATE_GROUPS;
+        let at = STATE_GROUPS;
         let found = self.memory.load(at, Ordering::Relaxed);
         if found == 0 || found > self.geometry.shape().max_groups {
             return Err(Error::Corrupt {
@@ -260,7 +272,8 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.join_as_child()?;
         }
         self.check_health()?;
-        self.adopt_orphans()
+        self.adopt_orphans()?;
+        self.bury_all()
     }
 
     /// Gives a forked child a slot of its own. One thread of the child does it, the others wait.
@@ -300,6 +313,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let Some(claim) = self.take_claim() else {
             return Ok(());
         };
+        self.end_holdings();
         let alone = self.attach_lock();
         // Whoever takes a lane from here on finds out; whoever has taken one is seen here.
         self.end("it was detached");
@@ -327,6 +341,18 @@ impl<M: Memory, H: Host> Core<M, H> {
             superblock::write(&self.memory, &Superblock { sequence, clean: true, ..found });
         }
         Ok(())
+    }
+}
+
+impl<M: Memory, H: Host> Core<M, H> {
+    /// Ends what this process still holds. Whatever can't be ended now, others end.
+    fn end_holdings(&self) {
+        let number = self.slot.load(Ordering::Relaxed);
+        if number != NO_SLOT && self.has_holdings(number) {
+            self.mark_dead(number);
+            let _left = self.bury_all();
+            self.free_chunks(number);
+        }
     }
 }
 

@@ -35,6 +35,8 @@ pub type IntentHandler<M, H> =
 pub struct Options<M: Memory, H: Host> {
     /// Finishes intents, whoever began them.
     pub intents: Option<IntentHandler<M, H>>,
+    /// Ends holdings of the dead, and buries what they kept in existence.
+    pub burials: Option<crate::holdings::BurialHandler<M, H>>,
     /// Told of a holder that has made a wait last a second, and then every second.
     pub on_slow: Option<Box<dyn Fn(Holder) + Send + Sync>>,
     /// Groups by which the region grows when it is out of space.
@@ -47,6 +49,7 @@ impl<M: Memory, H: Host> Default for Options<M, H> {
     fn default() -> Self {
         Options {
             intents: None,
+            burials: None,
             on_slow: None,
             growth_groups: 16,
             attach_patience: Duration::from_secs(10),

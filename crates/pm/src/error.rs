@@ -19,6 +19,23 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// As many holdings as the region can have.
+    #[error(
+        "{path}: processes have {most} files open or locked, which is all that the region has room \
+         for; close some, or make a store with more"
+    )]
+    Holdings {
+        /// The region's file.
+        path: PathBuf,
+        /// How many there can be.
+        most: u64,
+    },
+    /// A process died that had files open, and this program can't end that.
+    #[error("{path}: a dead process had files open, which this program knows nothing of")]
+    NoBurials {
+        /// The region's file.
+        path: PathBuf,
+    },
     /// The file is no region.
     #[error(
         "{path}: not a Conquest region: expected magic \"CONQCORE\" at offset {offset}, found \

@@ -25,6 +25,7 @@ pub mod check;
 pub mod core;
 pub mod error;
 mod grow;
+pub mod holdings;
 pub mod host;
 pub mod intent;
 mod journal;
@@ -48,6 +49,7 @@ mod wait;
 
 pub use crate::core::{Core, Holder, Options};
 pub use error::{Error, Result};
+pub use holdings::{Held, Holding};
 pub use lock::Mode;
 pub use object::{Object, Place, Ptr};
 pub use pages::FreshRun;

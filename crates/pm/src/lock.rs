@@ -145,7 +145,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// Waits a while for lock `number` to lose its exclusive holder.
-    fn wait_for_owner(&self, number: u32, patience: &mut Patience) -> Result<()> {
+    pub(crate) fn wait_for_owner(&self, number: u32, patience: &mut Patience) -> Result<()> {
         let at = self.lock_word(number).plus(lock::WORD);
         let value = self.value(at, Ordering::Relaxed);
         let Some(owner) = owner_of(value) else {
@@ -248,7 +248,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     fn release_word(&self, number: u32) {
         let at = self.lock_word(number).plus(lock::WORD);
-        let leave = |value: u32| Some(value & lock::READERS);
+        let leave = |value: u32| Some(value & (lock::READERS | lock::HOLDINGS));
         let (Ok(value) | Err(value)) = self.update(at, 0, Ordering::AcqRel, leave);
         if value & lock::WAITERS != 0 {
             self.memory.wake(at, 1);
@@ -265,6 +265,10 @@ impl<M: Memory, H: Host> Core<M, H> {
             };
             if !shared && self.holder(number) == Some(dead) {
                 self.settle_version(number);
+                if number != GROW_LOCK {
+                    // It may have died while it asked for holdings.
+                    self.note_holdings(number);
+                }
                 self.release(dead, place, number, Mode::Exclusive);
             } else {
                 self.release(dead, place, number, Mode::Shared);

@@ -27,7 +27,8 @@ impl<M: Memory, H: Host> Core<M, H> {
                 self.recover_slot(number)?;
             }
         }
-        self.adopt_orphans()
+        self.adopt_orphans()?;
+        self.bury_all()
     }
 
     /// Recovers slot `number`, whose process is dead; false if somebody else is at it or it was
@@ -54,6 +55,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         // It may have died while it made a lane an orphan, or had adopted one.
         self.tell_of_orphans();
+        self.mark_dead(number);
         let state = self.geometry.slot(number).plus(slot::STATE);
         self.set_value(state, 0, Ordering::Relaxed);
         Ok(())

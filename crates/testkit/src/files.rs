@@ -328,7 +328,7 @@ pub const fn new_file_system() -> NewFileSystem {
 /// The layout of the small region.
 #[must_use]
 pub const fn shape() -> Shape {
-    Shape { max_groups: 2, lanes: 3, slots: 3, locks: 8 }
+    Shape { max_groups: 2, lanes: 3, slots: 3, locks: 8, chunks: 4 }
 }
 
 /// A clock that goes on by a second with each look.

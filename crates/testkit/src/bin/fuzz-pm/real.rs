@@ -18,7 +18,7 @@ use conquest_testkit::shelf::{self, Op};
 use crate::case::{Counts, count};
 use crate::corrupt::{corruption, next_tag};
 
-const SHAPE: Shape = Shape { max_groups: 3, lanes: 3, slots: 3, locks: 4 };
+const SHAPE: Shape = Shape { max_groups: 3, lanes: 3, slots: 3, locks: 4, chunks: 4 };
 
 /// Runs real case `number` of `seed`. How the threads meet is not repeatable.
 pub(crate) fn run(seed: u64, number: u64, counts: &mut Counts) -> Result<(), String> {

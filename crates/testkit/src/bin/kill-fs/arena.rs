@@ -15,7 +15,7 @@ use crate::kill::region::{Copy, Template};
 pub(crate) type Files = FileSystem<DyingMemory<Mapped>, OsHost>;
 
 /// So many locks that operations on different files have different ones.
-const SHAPE: Shape = Shape { max_groups: 8, lanes: 4, slots: 16, locks: 4096 };
+const SHAPE: Shape = Shape { max_groups: 8, lanes: 4, slots: 16, locks: 4096, chunks: 4 };
 
 /// A file system that `prepare` has prepared, to make many from.
 pub(crate) fn template(
