@@ -24,6 +24,7 @@ macro_rules! numbers {
 
 numbers! {
     EPERM: "Only an owner or a capability would do, or a flag forbids it.",
+    EBADF: "It is not open for that.",
     EACCES: "The permission bits or the access list forbid it.",
     EINVAL: "An argument makes no sense for such a file.",
     EISDIR: "It is a directory.",
@@ -41,6 +42,7 @@ numbers! {
     EMLINK: "It has all the names that it can have.",
     ENAMETOOLONG: "A name or a path is too long.",
     ENOSPC: "There is no space.",
+    ENFILE: "Too many files are open.",
     EFBIG: "The file would be larger than files can be.",
     ENODEV: "Only regular files have such a thing.",
     ENXIO: "There is nothing from there on.",

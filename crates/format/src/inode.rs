@@ -110,12 +110,14 @@ pub mod flag {
     pub const DIRSYNC: u32 = 0x1_0000;
     /// Space past the end was asked for, and stays when the file is closed. Nobody is told.
     pub const KEEPS_TAIL: u32 = 0x40_0000;
+    /// The file has never had a name, and may get one. Nobody is told.
+    pub const LINKABLE: u32 = 0x80_0000;
     /// What is made in the directory gets its project.
     pub const PROJINHERIT: u32 = 0x2000_0000;
     /// The flags that users see and set.
     pub const OF_USERS: u32 = SYNC | IMMUTABLE | APPEND | NODUMP | NOATIME | DIRSYNC | PROJINHERIT;
     /// All flags there are.
-    pub const KNOWN: u32 = OF_USERS | KEEPS_TAIL;
+    pub const KNOWN: u32 = OF_USERS | KEEPS_TAIL | LINKABLE;
 }
 
 /// Type of a file: bits 12..16 of its mode, which are also the `DT_` numbers.

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use conquest_format::fs::INODE;
 use conquest_format::inode::{Content, FileType, Inode, offset_of};
+use conquest_format::pointer;
 use conquest_pm::check::{Finding, Reachable};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -55,6 +57,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         while let Some((file, parent)) = check.left.pop() {
             self.check_directory(&mut check, file, parent)?;
         }
+        for word in self.core().orphans() {
+            self.check_orphan(&mut check, word)?;
+        }
         for (number, (found, claimed)) in core::mem::take(&mut check.files) {
             if found != claimed {
                 check.find("file with another number of names", FileId { number, generation: 0 });
@@ -62,6 +67,26 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         check.census.findings.extend(self.core().check(&check.reachable)?);
         Ok(check.census)
+    }
+
+    /// Checks what a holding keeps: a file without names, unless it has got one since.
+    fn check_orphan(&self, check: &mut Check, word: u64) -> Result<()> {
+        let at = pointer::unpack(word, INODE).unwrap_or(conquest_format::Offset::NONE);
+        let file = self.read(0, |view| identify(view, at))?;
+        let (inode, _) = self.read(file.number, |view| load(view, file))?;
+        let is_known = check.files.contains_key(&file.number);
+        if inode.links.count != 0 || is_known {
+            return Ok(());
+        }
+        if inode.file_type == FileType::Directory {
+            check.census.directories += 1;
+            self.reach_inode(check, file, &inode)?;
+        } else {
+            self.check_file(check, file, &inode)?;
+        }
+        // It was found, and has no name.
+        check.files.insert(file.number, (0, 0));
+        Ok(())
     }
 
     fn check_directory(&self, check: &mut Check, file: FileId, parent: u64) -> Result<()> {

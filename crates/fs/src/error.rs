@@ -62,6 +62,7 @@ impl Error {
             Error::Collisions { .. } => Errno::ENOSPC,
             Error::Unfit { .. } => Errno::EINVAL,
             Error::Core(Core::NoSpace { .. }) => Errno::ENOSPC,
+            Error::Core(Core::Holdings { .. }) => Errno::ENFILE,
             Error::Core(Core::Interrupted) => Errno::EINTR,
             Error::Core(Core::OwnLock { .. }) => Errno::EDEADLK,
             Error::Core(_) => Errno::EIO,

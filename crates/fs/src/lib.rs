@@ -21,6 +21,7 @@ mod extended;
 mod file_system;
 mod inode;
 pub mod names;
+pub mod open;
 pub mod paths;
 mod reader;
 mod time;

@@ -9,6 +9,7 @@ use conquest_pm::memory::Memory;
 use crate::attributes::Stat;
 use crate::inode::FileId;
 use crate::names::{New, Renaming};
+use crate::open::OpenFile;
 use crate::walk::{Base, Last, Parent, check_path};
 use crate::{FileSystem, Result};
 
@@ -90,6 +91,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let file = self.find(who, old, follow)?;
         let (directory, name) = self.new_place(who, new, false)?;
         self.link(who, file, directory, name)
+    }
+
+    /// Gives the open file `open` the name at the end of `new`, as `linkat` with `AT_EMPTY_PATH`.
+    ///
+    /// # Errors
+    /// Those of walks, and those of [`FileSystem::link`].
+    pub fn link_open(&self, who: &Credentials, open: &OpenFile, new: Path<'_>) -> Result<()> {
+        let (directory, name) = self.new_place(who, new, false)?;
+        self.link(who, open.file, directory, name)
     }
 
     /// Removes the name at the end of `path`.

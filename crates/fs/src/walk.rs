@@ -14,7 +14,7 @@ use conquest_pm::memory::Memory;
 
 use crate::file_system::MOVES;
 use crate::inode::FileId;
-use crate::names::{gone, searchable};
+use crate::names::{LocalName, gone, searchable};
 use crate::{Error, FileSystem, Result};
 
 /// Symbolic links that a walk follows.
@@ -62,6 +62,18 @@ pub struct Parent<'p> {
     pub directory: FileId,
     /// The last name.
     pub last: Last<'p>,
+}
+
+/// What a path that is to be opened leads to.
+pub(crate) struct End {
+    /// The directory in which the last name is.
+    pub(crate) directory: FileId,
+    /// The last name; none if it is `.` or `..`, or there is none.
+    pub(crate) name: Option<LocalName>,
+    /// Whether slashes follow it.
+    pub(crate) slash: bool,
+    /// The file of that name, if there is one.
+    pub(crate) found: Option<(FileId, FileType)>,
 }
 
 /// A walk under way.
@@ -142,6 +154,58 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             let found = self.end(&mut walk, base.start, path, follow)?;
             Ok((found, walk.went_up && base.beneath))
         })
+    }
+
+    /// Where `path` ends, whether there is such a file or not. A symbolic link at its end is followed
+    /// if `follow`, or if slashes follow it and nothing is to be made (`makes`).
+    ///
+    /// # Errors
+    /// Those of [`Self::walk_to_parent`].
+    pub(crate) fn walk_to_end(
+        &self,
+        who: &Credentials,
+        base: &Base,
+        path: &[u8],
+        follow: bool,
+        makes: bool,
+    ) -> Result<End> {
+        self.steadily(|| {
+            let mut walk = Walk { base: *base, who, links: 0, went_up: false };
+            let mut start = base.start;
+            let mut end = self.try_end(&mut walk, start, path, makes)?;
+            while let Some((link, FileType::Symlink)) = end.found
+                && (follow || end.slash && !makes)
+            {
+                let target = self.link_target(&mut walk, link)?;
+                start = end.directory;
+                let slash = end.slash;
+                end = self.try_end(&mut walk, start, &target, makes)?;
+                end.slash |= slash;
+            }
+            Ok((end, walk.went_up && base.beneath))
+        })
+    }
+
+    /// The end of `path`, whether there is such a file or not.
+    fn try_end(
+        &self,
+        walk: &mut Walk<'_>,
+        start: FileId,
+        path: &[u8],
+        makes: bool,
+    ) -> Result<End> {
+        let Parent { directory, last } = self.parent(walk, start, path)?;
+        let Last::Name { name, slash } = last else {
+            let found = Some(self.step(walk, directory, last)?);
+            return Ok(End { directory, name: None, slash: false, found });
+        };
+        if makes && slash {
+            // There can be no such file, whatever there is.
+            self.read(directory.number, |view| searchable(view, walk.who, directory).map(drop))?;
+            return Ok(End { directory, name: None, slash, found: None });
+        }
+        let found = self.lookup(walk.who, directory, name)?;
+        Ok(End { directory, name: LocalName::new(name), slash, found })
     }
 
     /// What `walk` finds, once no directory is moved meanwhile; the walk says whether it matters in
@@ -227,12 +291,17 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Follows the symbolic link `link`, found in the directory `at`.
     fn follow(&self, walk: &mut Walk<'_>, at: FileId, link: FileId) -> Result<(FileId, FileType)> {
+        let target = self.link_target(walk, link)?;
+        self.end(walk, at, &target, true)
+    }
+
+    /// Where the symbolic link `link` leads, if it may be followed.
+    fn link_target(&self, walk: &mut Walk<'_>, link: FileId) -> Result<Vec<u8>> {
         if walk.links == LINKS_MAX || walk.base.no_links {
             return Err(Errno::ELOOP.into());
         }
         walk.links += 1;
-        let target = self.read_link(link).map_err(gone)?;
-        self.end(walk, at, &target, true)
+        self.read_link(link).map_err(gone)
     }
 }
 

@@ -46,7 +46,11 @@ fn store(max_groups: u64) -> Files {
     let shape = Shape { max_groups, lanes: 4, slots: 4, locks: 64, chunks: 4 };
     let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
     Region::create(Source::from(memory), 0o600, &new).unwrap();
-    let options = Options { intents: Some(Box::new(finish_intent)), ..Options::default() };
+    let options = Options {
+        intents: Some(Box::new(finish_intent)),
+        burials: Some(Box::new(conquest_fs::open::bury)),
+        ..Options::default()
+    };
     let core = Region::open(Source::from(copy), &fs::kinds(), Access::default(), options).unwrap();
     FileSystem::make(&core, &new_file_system(), &clock()).unwrap();
     FileSystem::open(core, clock()).unwrap()

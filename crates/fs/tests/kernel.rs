@@ -14,6 +14,7 @@ use conquest_peers::machine::{self, Kind};
 use conquest_peers::sys::Privileges;
 use conquest_testkit::Rng;
 use kernel_support::caller::{Caller, USERS};
+use kernel_support::handles::OnOpen;
 use kernel_support::operation::{Known, Operation};
 use kernel_support::sides::{Kernel, Ours, Side};
 use kernel_support::tree::{Tree, differences, touched};
@@ -60,7 +61,10 @@ fn run(seed: u64, ours: &Ours, kernel: &Kernel, counts: &mut Counts) -> Result<(
     for number in 0..OPERATIONS {
         let operation = Operation::random(rng, &known(&last[0]));
         // The kernel may be set to refuse links to what others own.
-        let is_link = matches!(operation, Operation::Link(..));
+        let is_link = matches!(
+            operation,
+            Operation::Link(..) | Operation::Handle(_, OnOpen::Link(_))
+        );
         let user = if is_link { 0 } else { rng.below(USERS) as usize };
         let waits = rng.below(WAITS) == 0;
         if waits {

@@ -136,6 +136,41 @@ pub fn read_at(file: &File, offset: u64, bytes: &mut [u8]) -> Outcome<u64> {
     call!(SYS_pread64, file.as_raw_fd(), bytes.as_mut_ptr(), len, offset).map(|len| len as u64)
 }
 
+/// Reads from the position on; how many bytes.
+///
+/// # Errors
+/// The error number.
+pub fn read(file: &File, bytes: &mut [u8]) -> Outcome<u64> {
+    let len = bytes.len();
+    call!(SYS_read, file.as_raw_fd(), bytes.as_mut_ptr(), len).map(|len| len as u64)
+}
+
+/// Writes from the position on; how many bytes.
+///
+/// # Errors
+/// The error number.
+pub fn write_all(file: &File, bytes: &[u8]) -> Outcome<u64> {
+    let len = bytes.len();
+    call!(SYS_write, file.as_raw_fd(), bytes.as_ptr(), len).map(|len| len as u64)
+}
+
+/// Sets the position: the new one.
+///
+/// # Errors
+/// The error number.
+pub fn seek(file: &File, offset: i64, whence: i32) -> Outcome<u64> {
+    call!(SYS_lseek, file.as_raw_fd(), offset, whence).map(|at| at as u64)
+}
+
+/// Gives an open file a name.
+///
+/// # Errors
+/// The error number.
+pub fn link_open(file: &File, to: i32, new: &CStr) -> Outcome {
+    let flags = libc::AT_EMPTY_PATH;
+    call!(SYS_linkat, file.as_raw_fd(), c"".as_ptr(), to, new.as_ptr(), flags).map(drop)
+}
+
 /// Writes a byte.
 ///
 /// # Errors

@@ -135,7 +135,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     // --- beginning and ending ----------------------------------------------------------------
 
-    /// Begins to hold `key` (at most [`KEY_MAX`]) with `kind` and `words`, under lock `number`:
+    /// Begins to hold `key` (at most [`KEY_MAX`]) with `kind` and `words`, and zeros, under lock `number`:
     /// when it returns, whoever has held that lock exclusively before has let go of it, and whoever
     /// holds it later sees the holding. What was looked up before has to be looked at again.
     ///
@@ -143,8 +143,10 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// [`Error::Holdings`] if there are too many; [`Error::OwnLock`] if the calling thread holds the
     /// lock; those of waiting, and of growing.
     pub fn hold(&self, number: u32, kind: u8, key: u64, words: &[u64]) -> Result<Holding> {
+        self.enter()?;
         let number = self.wrap(number);
-        let holding = self.hold_unseen(number, kind, key, words)?;
+        let holding = self.claim_holding(number, None)?;
+        self.show(number, holding, kind, key, words);
         match self.wait_while_locked(number) {
             Ok(()) => Ok(holding),
             Err(error) => {
@@ -154,15 +156,10 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
-    /// [`Self::hold`] of what nobody else can know of yet: it waits for nobody.
-    ///
-    /// # Errors
-    /// As there, but for the lock.
-    pub fn hold_unseen(&self, number: u32, kind: u8, key: u64, words: &[u64]) -> Result<Holding> {
-        self.enter()?;
-        let number = self.wrap(number);
-        let holding = self.claim_holding(number)?;
-        for (index, &word) in (0..WORDS).zip(words) {
+    /// Makes `holding`, which is new, count.
+    fn show(&self, number: u32, holding: Holding, kind: u8, key: u64, words: &[u64]) {
+        let words = words.iter().copied().chain(core::iter::repeat(0));
+        for (index, word) in (0..WORDS).zip(words) {
             self.memory.store(self.holding_word(holding, index), word, Ordering::Relaxed);
         }
         let word = key << KEY_SHIFT | u64::from(kind) & KIND;
@@ -170,10 +167,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.memory.full_fence();
         let at = self.lock_word(number).plus(lock::WORD);
         if self.value(at, Ordering::Relaxed) & lock::HOLDINGS == 0 {
-            let flag = |value: u32| Some(value | lock::HOLDINGS);
-            let (Ok(_) | Err(_)) = self.update(at, 0, Ordering::AcqRel, flag);
+            self.note_holdings(number);
         }
-        Ok(holding)
     }
 
     /// Ends `holding` of this process, which is of something under lock `number`. What it alone
@@ -241,8 +236,9 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     // --- places ------------------------------------------------------------------------------
 
-    /// Takes a free holding on the way of lock `number`; its key is unseen.
-    fn claim_holding(&self, number: u32) -> Result<Holding> {
+    /// Takes a free holding on the way of lock `number`; its key is unseen. `lane` is the caller's,
+    /// if it has one.
+    fn claim_holding(&self, number: u32, lane: Option<u32>) -> Result<Holding> {
         let slot_number = self.slot.load(Ordering::Relaxed);
         let mut link = self.geometry.slot(slot_number).plus(slot::CHUNK);
         let mut way = Way::of(number);
@@ -250,7 +246,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         for _ in 0..=self.geometry.shape().chunks {
             let chunk = match self.linked_chunk(link)? {
                 Some(chunk) => chunk,
-                None => self.add_chunk(link, slot_number)?,
+                None => self.add_chunk(link, slot_number, lane)?,
             };
             if let Some(holding) = self.claim_in(chunk) {
                 return Ok(holding);
@@ -288,7 +284,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Takes a free chunk for slot `slot_number` and links it at `link`, unless somebody else links
     /// another one there; the chunk that is linked then.
-    fn add_chunk(&self, link: Offset, slot_number: u32) -> Result<u32> {
+    fn add_chunk(&self, link: Offset, slot_number: u32, lane: Option<u32>) -> Result<u32> {
         let chunk = loop {
             let seen = self.chunks();
             let free = (0..seen).find(|&chunk| {
@@ -298,7 +294,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             });
             match free {
                 Some(chunk) => break chunk,
-                None => self.grow_chunks(seen)?,
+                None => self.grow_chunks(seen, lane)?,
             }
         };
         let at = self.geometry.chunk(chunk);
@@ -315,23 +311,26 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.linked_chunk(link)?.ok_or_else(|| self.damaged_link(link))
     }
 
-    /// Gives more chunks than `seen` space.
-    fn grow_chunks(&self, seen: u32) -> Result<()> {
+    /// Gives more chunks than `seen` space, for lane `lane`, or one that it takes for that.
+    fn grow_chunks(&self, seen: u32, lane: Option<u32>) -> Result<()> {
         let most = self.geometry.shape().chunks;
         if seen >= most {
-            return Err(Error::Holdings { path: self.path.clone(), most: u64::from(most) * PER_CHUNK });
+            let most = u64::from(most) * PER_CHUNK;
+            return Err(Error::Holdings { path: self.path.clone(), most });
         }
-        // For its lane.
-        let tx = self.begin()?;
-        self.acquire(tx.lane, GROW_PLACE, GROW_LOCK, Mode::Exclusive, false)?;
+        let Some(lane) = lane else {
+            let tx = self.begin()?;
+            return self.grow_chunks(seen, Some(tx.lane));
+        };
+        self.acquire(lane, GROW_PLACE, GROW_LOCK, Mode::Exclusive, false)?;
         let from = self.chunks();
         let grown = if from > seen {
             Ok(())
         } else {
-            self.grow_chunks_to(from, from.saturating_mul(2).clamp(1, most))
-                .or_else(|_| self.grow_chunks_to(from, from + 1))
+            let twice = self.grow_chunks_to(from, from.saturating_mul(2).clamp(1, most));
+            twice.or_else(|_| self.grow_chunks_to(from, from + 1))
         };
-        self.release(tx.lane, GROW_PLACE, GROW_LOCK, Mode::Exclusive);
+        self.release(lane, GROW_PLACE, GROW_LOCK, Mode::Exclusive);
         grown
     }
 
@@ -496,6 +495,13 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
+    /// The words by which holdings name orphans.
+    pub fn orphans(&self) -> impl Iterator<Item = u64> {
+        let holdings = 0..self.chunks() * PER_CHUNK as u32;
+        let word = |number| self.memory.load(self.orphan_word(Holding(number)), Ordering::Relaxed);
+        holdings.map(word).filter(|word| *word != 0)
+    }
+
     // --- asking ------------------------------------------------------------------------------
 
     /// Calls `visit` for each holding on the way of lock `number` of slot `slot_number` that counts;
@@ -527,6 +533,19 @@ impl<M: Memory, H: Host> Core<M, H> {
 }
 
 impl<M: Memory, H: Host> Tx<'_, M, H> {
+    /// Begins to hold `key` (at most [`KEY_MAX`]), which nobody else can know of yet, with `kind` and
+    /// `words`, under lock `number`. Waits for nobody. The holding does not end with the
+    /// transaction.
+    ///
+    /// # Errors
+    /// [`Error::Holdings`] if there are too many; those of growing.
+    pub fn hold(&mut self, number: u32, kind: u8, key: u64, words: &[u64]) -> Result<Holding> {
+        let number = self.core.wrap(number);
+        let holding = self.core.claim_holding(number, Some(self.lane))?;
+        self.core.show(number, holding, kind, key, words);
+        Ok(holding)
+    }
+
     /// Calls `visit` for holdings of all processes, among them each under lock `number`, which the
     /// caller holds exclusively. Those of the dead may be among them as long as nobody has noticed.
     ///

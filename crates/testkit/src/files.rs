@@ -18,6 +18,7 @@ use conquest_fs::names::{New, Renaming};
 use conquest_fs::paths::Path as FilePath;
 use conquest_fs::walk::Base;
 use conquest_fs::xattr::Setting;
+use conquest_fs::open::bury;
 use conquest_fs::{Clock, Error, FileId, FileSystem, NewFileSystem, finish_intent};
 use conquest_pm::attach::{NewRegion, make};
 use conquest_pm::host::Host;
@@ -351,7 +352,8 @@ pub fn attach(memory: SimMemory, world: &World, pid: u32) -> Result<SimFiles, Er
 #[must_use]
 pub fn files_options<M: Memory, H: Host>() -> Options<M, H> {
     let intents = Some(Box::new(finish_intent) as _);
-    Options { intents, growth_groups: 1, ..Options::default() }
+    let burials = Some(Box::new(bury) as _);
+    Options { intents, burials, growth_groups: 1, ..Options::default() }
 }
 
 fn attach_region(

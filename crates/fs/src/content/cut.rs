@@ -47,7 +47,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         })
     }
 
-    fn resize(
+    pub(crate) fn resize(
         &self,
         file: FileId,
         size: u64,
@@ -93,8 +93,20 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             if draft.inode.flags & flag::KEEPS_TAIL != 0 {
                 return Ok(Attempt::Done(()));
             }
-            cut_or_intend(tx, draft)
+            stage_trim(tx, draft)
         })
+    }
+}
+
+/// Stages that what the file of `draft` has past its end is freed: as [`FileSystem::trim`].
+pub(crate) fn stage_trim<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    draft: Draft,
+) -> Result<Attempt<()>> {
+    match draft.inode.content {
+        // Growing never allocates ahead elsewhere.
+        Content::Extent { .. } => cut_or_intend(tx, draft),
+        _ => Ok(Attempt::Done(())),
     }
 }
 

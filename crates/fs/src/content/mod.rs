@@ -29,7 +29,7 @@ pub use read::Seek;
 pub use write::WriteAt;
 
 pub(crate) use contiguous::stage;
-pub(crate) use cut::{finish_cut, reap};
+pub(crate) use cut::{finish_cut, reap, stage_trim};
 use freed::Freed;
 
 use conquest_format::fs::DATA;

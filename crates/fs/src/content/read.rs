@@ -33,13 +33,19 @@ fn load_regular(reader: &impl Reader, file: FileId) -> Result<Inode> {
     }
 }
 
-/// Copies bytes of `file` from `from` on to `out`: how many, fewer only at the end of the file.
-fn copy(reader: &impl Reader, file: FileId, from: u64, out: &mut [u8]) -> Result<usize> {
+/// Copies bytes of `file` from `from` on to `out`: how many, fewer only at the end of the file; and
+/// the inode.
+fn copy(
+    reader: &impl Reader,
+    file: FileId,
+    from: u64,
+    out: &mut [u8],
+) -> Result<(usize, Inode)> {
     let inode = load_regular(reader, file)?;
     let len = inode.size.saturating_sub(from).min(out.len() as u64) as usize;
     let out = out.get_mut(..len).unwrap_or_default();
     read_bytes(reader, inode.content, inode.size, from, out)?;
-    Ok(len)
+    Ok((len, inode))
 }
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
@@ -51,18 +57,30 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// - `EISDIR`, `EINVAL`: it is a directory, or otherwise no regular file;
     /// - [`Error::Stale`]; those of the region.
     pub fn read_file(&self, file: FileId, from: u64, out: &mut [u8]) -> Result<usize> {
+        self.read_steps(file, from, out).map(|(len, _)| len)
+    }
+
+    /// [`Self::read_file`]: how many bytes, and the inode as it was, if any were asked for.
+    pub(crate) fn read_steps(
+        &self,
+        file: FileId,
+        from: u64,
+        out: &mut [u8],
+    ) -> Result<(usize, Option<Inode>)> {
         let mut done = 0;
+        let mut seen = None;
         for part in out.chunks_mut(STEP) {
-            let len = self.read_step(file, from.saturating_add(done as u64), part)?;
+            let (len, inode) = self.read_step(file, from.saturating_add(done as u64), part)?;
             done += len;
+            seen = Some(inode);
             if len < part.len() {
                 break;
             }
         }
-        Ok(done)
+        Ok((done, seen))
     }
 
-    fn read_step(&self, file: FileId, from: u64, out: &mut [u8]) -> Result<usize> {
+    fn read_step(&self, file: FileId, from: u64, out: &mut [u8]) -> Result<(usize, Inode)> {
         let number = self.lock_of(file.number);
         let seen = self.core().try_read(number, |view| Ok(copy(view, file, from, out)));
         if let Some(seen) = seen {
@@ -70,7 +88,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         // Changed again and again: the bytes are taken aside under the lock.
         let mut aside = vec![0; out.len()];
-        let len = loop {
+        let (len, inode) = loop {
             let mut tx = self.core().begin()?;
             match tx.lock(number, Mode::Shared) {
                 Ok(()) => break copy(&tx, file, from, &mut aside)?,
@@ -81,7 +99,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         for (to, byte) in out.iter_mut().zip(aside) {
             *to = byte;
         }
-        Ok(len)
+        Ok((len, inode))
     }
 
     /// The first place from `from` on in the regular file `file` of what `what` says.

@@ -3,7 +3,8 @@
 use conquest_access::{Acl, AclKind, Credentials, Errno, create, new_file};
 use conquest_format::fs::dentry::NAME_MAX;
 use conquest_format::inode::{Content, FileType, Inode, Links, Owner, TARGET_MAX, flag};
-use conquest_pm::Tx;
+use conquest_format::Offset;
+use conquest_pm::{Holding, Tx};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
@@ -12,6 +13,7 @@ use crate::dir::{Insert, Name};
 use crate::extended::{Attributes, name_of};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, NewInode};
+use crate::open::{How, orphan_of};
 use crate::names::{LINKS_MAX, LocalName, again, hashed, open_directory};
 use crate::{FileSystem, Reader, Result};
 
@@ -75,6 +77,19 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         what: New<'_>,
         permissions: u16,
     ) -> Result<FileId> {
+        self.create_then(who, parent, name, what, permissions, |_, _| Ok(()))
+    }
+
+    /// [`Self::create`], with what `then` stages besides: it is called last.
+    pub(crate) fn create_then(
+        &self,
+        who: &Credentials,
+        parent: FileId,
+        name: &[u8],
+        what: New<'_>,
+        permissions: u16,
+        mut then: impl FnMut(&mut Tx<'_, M, H>, FileId) -> Result<()>,
+    ) -> Result<FileId> {
         let mut target = [0; TARGET_MAX as usize];
         let what = match what {
             New::Symlink([]) => return Err(Errno::ENOENT.into()),
@@ -107,6 +122,32 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 return again();
             }
             directory.stage(tx)?;
+            then(tx, file)?;
+            Ok(Attempt::Done(file))
+        })
+    }
+
+    /// Makes a regular file without a name, as if in the directory `parent`, which is kept by the
+    /// holding that `keep` makes. It can get a name unless `how` is exclusive.
+    ///
+    /// # Errors
+    /// Those of [`Self::create`], but for those of a name.
+    pub(crate) fn create_nameless(
+        &self,
+        who: &Credentials,
+        parent: FileId,
+        how: &How,
+        mut keep: impl FnMut(&mut Tx<'_, M, H>, FileId) -> Result<Holding>,
+    ) -> Result<FileId> {
+        self.run(|tx| {
+            self.lock(tx, false, [Some(parent)])?;
+            let directory = open_directory(tx, who, parent)?;
+            let permissions = how.create.unwrap_or(0);
+            let own = if how.exclusive { 0 } else { flag::LINKABLE };
+            let what = Making { what: New::Regular, permissions, links: 0, own };
+            let (_, file) = self.stage_inode(tx, who, &directory, &what)?;
+            let holding = keep(tx, file)?;
+            tx.set_orphan(holding, orphan_of(file.number)?)?;
             Ok(Attempt::Done(file))
         })
     }
@@ -131,13 +172,35 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             *links = links.checked_add(1).ok_or(Errno::EMLINK)?;
         }
         const _: () = assert!(LINKS_MAX == u32::MAX);
+        let links = if is_directory { 2 } else { 1 };
+        let making = Making { what, permissions, links, own: 0 };
+        let (at, file) = self.stage_inode(tx, who, directory, &making)?;
+        let now = self.now();
+        let entries = directory.directory(self.key());
+        let inserted = entries.insert(tx, name, at, what.file_type())?;
+        directory.touch(now);
+        match inserted {
+            Insert::Done(_) => Ok((file, true)),
+            Insert::Exists(_) => Err(Errno::EEXIST.into()),
+            Insert::NoRoom => Ok((file, false)),
+        }
+    }
+
+    /// Stages the inode of a new file in `directory`: where it is.
+    fn stage_inode(
+        &self,
+        tx: &mut Tx<'_, M, H>,
+        who: &Credentials,
+        directory: &Draft,
+        making: &Making<'_>,
+    ) -> Result<(Offset, FileId)> {
+        let Making { what, permissions, links, own } = *making;
         let rules = directory.rules();
         let st_mode = u32::from(what.file_type().number()) << 12 | u32::from(permissions);
         create(who, &rules, st_mode, what.is_whiteout())?;
         let default = default_list(tx, &directory.inode)?;
         let new = new_file(who, &rules, default.as_ref(), st_mode);
         let attributes = stage_lists(tx, &new)?;
-        let now = self.now();
         let (content, size, pages) = stage_content(tx, what)?;
         let project = match directory.inode.flags & flag::PROJINHERIT {
             0 => 0,
@@ -146,25 +209,29 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let inode = NewInode {
             file_type: what.file_type(),
             permissions: (new.mode & 0o7777) as u16,
-            flags: new.flags,
+            flags: new.flags | own,
             owner: Owner { uid: new.uid, gid: new.gid },
-            links: Links { count: if is_directory { 2 } else { 1 }, project },
+            links: Links { count: links, project },
             content,
             size,
             pages,
             attributes,
-            parent: is_directory.then_some(directory.file.number),
+            parent: (what == New::Directory).then_some(directory.file.number),
         };
-        let (made, file) = inode.stage(tx, now)?;
-        let entries = directory.directory(self.key());
-        let inserted = entries.insert(tx, name, made.offset(), what.file_type())?;
-        directory.touch(now);
-        match inserted {
-            Insert::Done(_) => Ok((file, true)),
-            Insert::Exists(_) => Err(Errno::EEXIST.into()),
-            Insert::NoRoom => Ok((file, false)),
-        }
+        let (made, file) = inode.stage(tx, self.now())?;
+        Ok((made.offset(), file))
     }
+}
+
+/// A file to make.
+struct Making<'a> {
+    what: New<'a>,
+    /// Permissions that are asked for, twelve bits.
+    permissions: u16,
+    /// Names that it begins with.
+    links: u32,
+    /// Flags that nobody is told of.
+    own: u32,
 }
 
 /// `name`, copied to `local`, if a new file can have it.

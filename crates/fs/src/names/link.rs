@@ -1,6 +1,7 @@
 //! Giving files more names.
 
 use conquest_access::{Credentials, Errno, link};
+use conquest_format::inode::flag;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
@@ -41,10 +42,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             let mut named = Draft::open(tx, file).map_err(gone)?;
             link(who, &rules, &named.rules())?;
-            let links = &mut named.inode.links.count;
-            if *links == 0 {
+            if named.inode.links.count == 0 && named.inode.flags & flag::LINKABLE == 0 {
                 return Err(Errno::ENOENT.into());
             }
+            named.inode.flags &= !flag::LINKABLE;
+            let links = &mut named.inode.links.count;
             *links = links.checked_add(1).ok_or(Errno::EMLINK)?;
             let at = conquest_format::inode::offset_of(file.number).ok_or(Errno::ENOENT)?;
             match entries.insert(tx, &name, at, named.inode.file_type)? {

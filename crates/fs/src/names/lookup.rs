@@ -28,6 +28,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             let inode = searchable(view, who, parent)?;
             match name {
                 b"." => return Ok(Some((parent, FileType::Directory))),
+                // What is above a directory that was removed may be gone too.
+                b".." if inode.links.count == 0 => return Err(Errno::ENOENT.into()),
                 b".." => {
                     let at = conquest_format::inode::offset_of(inode.parent);
                     let above = identify(view, at.ok_or(Errno::ENOENT)?)?;

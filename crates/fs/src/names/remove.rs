@@ -9,12 +9,13 @@ use conquest_pm::memory::Memory;
 use crate::content::reap;
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId};
+use crate::open::{keeper, orphan_of};
 use crate::names::{LocalName, again, hashed, open_directory, still_names};
 use crate::{FileSystem, Result};
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Removes `name` from the directory `parent`: `unlink` or, to remove a directory, `rmdir`.
-    /// What has no name any more is gone.
+    /// What has no name any more is gone, unless somebody has it open.
     ///
     /// # Errors
     /// - `ENOENT`: there is no such name, or the directory is gone;
@@ -85,6 +86,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             *links = links.saturating_sub(1);
         }
         if *links != 0 {
+            file.change(now);
+            file.stage(tx)?;
+            return Ok(false);
+        }
+        if let Some(holding) = keeper(tx, file.file.number)? {
+            tx.set_orphan(holding, orphan_of(file.file.number)?)?;
             file.change(now);
             file.stage(tx)?;
             return Ok(false);

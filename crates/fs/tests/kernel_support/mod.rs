@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 pub mod caller;
+pub mod handles;
 pub mod operation;
 pub mod sides;
 pub mod tree;

@@ -6,6 +6,8 @@ use conquest_fs::names::Renaming;
 use conquest_fs::xattr::Setting;
 use conquest_testkit::Rng;
 
+use super::handles::{HANDLES, OnOpen};
+
 /// A file to make with `mknod`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Node {
@@ -51,6 +53,8 @@ pub enum Operation {
     SetAttribute(String, String, Vec<u8>, Setting),
     RemoveAttribute(String, String),
     ListAttributes(String),
+    /// Does something with a descriptor.
+    Handle(u64, OnOpen),
 }
 
 /// What an operation tells, besides its success.
@@ -229,6 +233,15 @@ impl Operation {
         }
     }
 
+    /// An operation on a descriptor.
+    fn on_handle(rng: &mut Rng, known: &Known) -> Operation {
+        let regular = any(rng, &known.regular).to_owned();
+        let directory = any(rng, &known.directories).to_owned();
+        let paths = [path(rng, known), regular, format!("{directory}/.")];
+        let (size, mode) = (place(rng), mode(rng));
+        Operation::Handle(rng.below(HANDLES), OnOpen::random(rng, paths, size, mode))
+    }
+
     /// An operation on the content of a file.
     fn on_content(rng: &mut Rng, known: &Known) -> Operation {
         let keeps_size = rng.chance(1, 2);
@@ -258,8 +271,9 @@ impl Operation {
             Renaming::Whiteout,
             Renaming::WhiteoutNoReplace,
         ];
-        match rng.below(45) {
-            40.. => Operation::on_attributes(rng, known),
+        match rng.below(55) {
+            45.. => Operation::on_handle(rng, known),
+            40..=44 => Operation::on_attributes(rng, known),
             32..=39 => Operation::on_content(rng, known),
             0..=3 => Operation::Mkdir(path(rng, known), mode(rng)),
             4..=6 => {
@@ -310,6 +324,7 @@ impl Operation {
             Operation::SetAttribute(..) => "setxattr",
             Operation::RemoveAttribute(..) => "removexattr",
             Operation::ListAttributes(..) => "listxattr",
+            Operation::Handle(_, what) => what.name(),
             Operation::Write(..) => "write",
             Operation::Truncate(..) => "truncate",
             Operation::Allocate(_, Allocate::Hole, ..) => "punch",

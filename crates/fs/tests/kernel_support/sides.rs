@@ -13,6 +13,7 @@ use conquest_fs::attributes::{SetTime, Stat};
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::dir::FileType;
 use conquest_fs::names::New;
+use conquest_fs::open::{OpenFile, bury};
 use conquest_fs::paths::Path;
 use conquest_fs::walk::Base;
 use conquest_fs::xattr::Setting;
@@ -25,6 +26,7 @@ use conquest_pm::media::{Mapped, OsHost, Source};
 use conquest_pm::{Options, Region};
 
 use super::caller::Caller;
+use super::handles::Handles;
 use super::operation::{Node, Operation, SIZE_MAX, Time, Told};
 use super::tree::{Seen, Tree};
 
@@ -35,7 +37,7 @@ pub trait Side {
 }
 
 /// What is written.
-fn content(len: u64) -> Vec<u8> {
+pub fn content(len: u64) -> Vec<u8> {
     (0..len).map(|index| (index * 7 + len) as u8 | 1).collect()
 }
 
@@ -47,6 +49,7 @@ const SLABS_KEPT: u64 = 18 * 4;
 /// A store of its own in memory.
 pub struct Ours {
     files: FileSystem<Mapped, OsHost>,
+    handles: Handles<OpenFile>,
     /// In use when it was new.
     pages: u64,
 }
@@ -55,7 +58,7 @@ fn clock() -> Clock {
     Box::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64)
 }
 
-fn told(stat: &Stat) -> [u64; 6] {
+pub fn told(stat: &Stat) -> [u64; 6] {
     let is_directory = stat.mode & libc::S_IFMT == libc::S_IFDIR;
     let device = libc::makedev(stat.device.0, stat.device.1);
     let size = if is_directory { 0 } else { stat.size };
@@ -73,13 +76,18 @@ impl Ours {
         let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups };
         Region::create(Source::from(memory), 0o600, &new).unwrap();
         let access = conquest_pm::Access::default();
-        let options = Options { intents: Some(Box::new(finish_intent)), ..Options::default() };
+        let options = Options {
+            intents: Some(Box::new(finish_intent)),
+            burials: Some(Box::new(bury)),
+            ..Options::default()
+        };
         let core = Region::open(Source::from(copy), &fs::kinds(), access, options).unwrap();
         let owner = Owner { uid: 0, gid: 0 };
         let new = NewFileSystem { key: [1, 2], owner, permissions: 0o777, size_max: SIZE_MAX };
         FileSystem::make(&core, &new, &clock()).unwrap();
         let pages = core.pages_used();
-        Ours { files: FileSystem::open(core, clock()).unwrap(), pages }
+        let files = FileSystem::open(core, clock()).unwrap();
+        Ours { files, handles: Handles::new(), pages }
     }
 
     fn walk_tree(&self, directory: FileId, path: &[u8], tree: &mut Tree) {
@@ -109,6 +117,7 @@ impl Ours {
 
     /// Removes everything; no memory is lost.
     pub fn clear(&self) {
+        self.handles.clear(&self.files);
         self.remove_all(self.files.root());
         let (root, who) = (self.files.root(), Caller::new(0));
         self.files.set_owner(&who.credentials(), root, Some(0), Some(0)).unwrap();
@@ -165,6 +174,9 @@ impl Side for Ours {
             | Operation::Write(..)
             | Operation::Truncate(..)
             | Operation::Allocate(..) => self.on_content(who, base, operation),
+            Operation::Handle(handle, what) => {
+                self.handles.perform(&self.files, who, base, *handle, what)
+            }
             Operation::GetAttribute(..)
             | Operation::SetAttribute(..)
             | Operation::RemoveAttribute(..)
@@ -379,13 +391,14 @@ impl Ours {
 /// The kernel: its file system is the root directory of this process.
 pub struct Kernel {
     privileges: Privileges,
+    handles: Handles<File>,
 }
 
 fn c(path: &str) -> CString {
     CString::new(path).unwrap()
 }
 
-fn told_by_kernel(stat: &libc::stat) -> [u64; 6] {
+pub fn told_by_kernel(stat: &libc::stat) -> [u64; 6] {
     let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
     let size = if is_directory { 0 } else { stat.st_size as u64 };
     let (mode, uid, gid) = (stat.st_mode.into(), stat.st_uid.into(), stat.st_gid.into());
@@ -419,13 +432,14 @@ impl Kernel {
         sys::enter(root);
         sys::change_root(c".").unwrap();
         sys::umask(0o002);
-        let kernel = Kernel { privileges };
+        let kernel = Kernel { privileges, handles: Handles::new() };
         kernel.clear();
         kernel
     }
 
     /// Removes everything.
     pub fn clear(&self) {
+        self.handles.close_all();
         for entry in std::fs::read_dir("/").unwrap() {
             let entry = entry.unwrap();
             match entry.file_type().unwrap().is_dir() {
@@ -590,7 +604,10 @@ impl Side for Kernel {
         if !is_root {
             self.privileges.become_user(&caller.credentials());
         }
-        let done = Kernel::call(operation);
+        let done = match operation {
+            Operation::Handle(handle, what) => self.handles.call(*handle, what),
+            operation => Kernel::call(operation),
+        };
         if !is_root {
             self.privileges.become_root();
             sys::umask(0o002);

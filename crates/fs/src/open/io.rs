@@ -1,0 +1,146 @@
+//! Reading and writing open files, at their position and elsewhere.
+
+use conquest_access::{Credentials, Errno};
+use conquest_format::inode::{FileType, Inode, flag};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::content::WriteAt;
+use crate::inode::{Draft, FileId};
+use crate::open::OpenFile;
+use crate::{Error, FileSystem, Result, file_system::Attempt};
+
+impl OpenFile {
+    /// Whether it was opened for reading.
+    fn check_readable(&self) -> Result<()> {
+        match (self.how.path_only || !self.how.open.read, self.file_type) {
+            (true, _) => Err(Errno::EBADF.into()),
+            (false, FileType::Directory) => Err(Errno::EISDIR.into()),
+            (false, _) => Ok(()),
+        }
+    }
+
+    /// Whether it was opened for writing.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.how.path_only || !self.how.open.write { Err(Errno::EBADF.into()) } else { Ok(()) }
+    }
+
+    /// Whether a look at the content of `inode` is to be noted: if it is the first one since a
+    /// change, or since a day before the file was opened (relatime, mount(8)).
+    fn notes_access(&self, inode: &Inode) -> bool {
+        // Times of one moment are equal: the look comes after the change.
+        let is_seen = inode.atime > inode.mtime && inode.atime > inode.ctime;
+        let is_old = self.old_access == Some(inode.atime);
+        (!is_seen || is_old)
+            && !self.how.open.no_access_time
+            && inode.flags & flag::NOATIME == 0
+    }
+}
+
+impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Reads bytes from `from` on to `out`, as `pread`: how many, fewer only at the file's end.
+    ///
+    /// # Errors
+    /// `EBADF` if it is not open for reading, `EISDIR`; those of [`FileSystem::read_file`].
+    pub fn read_at(&self, open: &OpenFile, from: u64, out: &mut [u8]) -> Result<usize> {
+        open.check_readable()?;
+        let (len, inode) = self.read_steps(open.file, from, out)?;
+        if let Some(inode) = inode
+            && open.notes_access(&inode)
+        {
+            self.note_access(open.file)?;
+        }
+        Ok(len)
+    }
+
+    /// Reads bytes from the position on to `out`, as `read`, and moves the position past them. Bytes
+    /// are read by one of those who share the position only.
+    ///
+    /// # Errors
+    /// As [`Self::read_at`].
+    pub fn read_next(&self, open: &OpenFile, out: &mut [u8]) -> Result<usize> {
+        loop {
+            let from = self.position(open);
+            let len = self.read_at(open, from, out)?;
+            if len == 0 || self.advance(open, from, from + len as u64) {
+                return Ok(len);
+            }
+        }
+    }
+
+    /// Writes `bytes` from `at` on, as `pwrite`; with `O_APPEND`, at the end. How many, fewer only if
+    /// the store is full, or the file as long as it can be.
+    ///
+    /// # Errors
+    /// `EBADF` if it is not open for writing; those of [`FileSystem::write`].
+    pub fn write_at(
+        &self,
+        who: &Credentials,
+        open: &OpenFile,
+        at: u64,
+        bytes: &[u8],
+    ) -> Result<usize> {
+        open.check_writable()?;
+        let at = if open.how.open.append { WriteAt::End } else { WriteAt::Offset(at) };
+        self.write(who, open.file, at, bytes).map(|(_, len)| len as usize)
+    }
+
+    /// Writes `bytes` from the position on, as `write`, and moves the position past them; with
+    /// `O_APPEND`, at the end. Those who share the position write behind each other.
+    ///
+    /// # Errors
+    /// As [`Self::write_at`].
+    pub fn write_next(&self, who: &Credentials, open: &OpenFile, bytes: &[u8]) -> Result<usize> {
+        open.check_writable()?;
+        if open.how.open.append {
+            let (start, len) = self.write(who, open.file, WriteAt::End, bytes)?;
+            self.set_position(open, start + len);
+            return Ok(len as usize);
+        }
+        let (from, claimed) = loop {
+            let from = self.position(open);
+            let to = from.saturating_add(bytes.len() as u64).min(self.size_max().max(from));
+            if self.advance(open, from, to) {
+                break (from, to);
+            }
+        };
+        let written = self.write(who, open.file, WriteAt::Offset(from), bytes);
+        let len = written.as_ref().map_or(0, |(_, len)| *len);
+        if from + len != claimed {
+            // Unless somebody has written behind it meanwhile.
+            self.advance(open, claimed, from + len);
+        }
+        written.map(|(_, len)| len as usize)
+    }
+
+    /// Makes the file as long as `size` bytes, as `ftruncate`.
+    ///
+    /// # Errors
+    /// `EBADF` if it is open for its name only, `EINVAL` if it is not open for writing, or no regular
+    /// file; those of [`FileSystem::truncate_open`].
+    pub fn truncate_through(&self, who: &Credentials, open: &OpenFile, size: u64) -> Result<()> {
+        match open.check_writable() {
+            Ok(()) => self.truncate_open(who, open.file, size),
+            Err(error) if open.how.path_only => Err(error),
+            Err(_) => Err(Errno::EINVAL.into()),
+        }
+    }
+
+    /// Notes that the content of `file` was looked at now.
+    fn note_access(&self, file: FileId) -> Result<()> {
+        let noted = self.run(|tx| {
+            self.lock(tx, false, [Some(file)])?;
+            let mut draft = Draft::open(tx, file)?;
+            let changed = draft.inode.mtime.max(draft.inode.ctime);
+            // Later than the change, so that the next look is not noted again.
+            draft.inode.atime = self.now().max(changed.saturating_add(1));
+            draft.stage(tx)?;
+            Ok(Attempt::Done(()))
+        });
+        match noted {
+            // What was read counts, whatever becomes of the note.
+            Err(Error::Stale | Error::Refused(_)) | Ok(()) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Files that have no name but are open: kept by a holding, and buried when nobody has them open.
+
+use conquest_access::Errno;
+use conquest_format::fs::INODE;
+use conquest_format::inode::{flag, offset_of, word};
+use conquest_format::{Offset, pointer};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Held, Holding, Mode, Tx};
+
+use crate::content::{reap, stage_trim};
+use crate::error::corrupt;
+use crate::file_system::lock_of;
+use crate::inode::{Draft, FileId, number_of};
+use crate::open::{OPEN, OPEN_TO_WRITE};
+use crate::{Error, Reader, Result};
+
+/// The word by which a holding names inode `number` as an orphan.
+pub(crate) fn orphan_of(number: u64) -> Result<u64> {
+    Ok(pointer::pack(offset_of(number).ok_or(Errno::EIO)?, INODE))
+}
+
+/// A holding that keeps inode `number`, whose lock the transaction holds exclusively.
+pub(crate) fn keeper<M: Memory, H: Host>(
+    tx: &Tx<'_, M, H>,
+    number: u64,
+) -> Result<Option<Holding>> {
+    let mut found = None;
+    tx.holdings(lock_of(tx.core(), number), |held| {
+        if held.key == number && matches!(held.kind, OPEN | OPEN_TO_WRITE) {
+            found = Some(held.holding);
+        }
+    })?;
+    Ok(found)
+}
+
+/// Stages what becomes of what a holding kept that its process can't end, or has ended: the handler
+/// that a region with a file system needs, as [`conquest_pm::Options::burials`].
+///
+/// # Errors
+/// Those of the region.
+pub fn bury<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    held: Held,
+    orphan: u64,
+) -> conquest_pm::Result<()> {
+    let number = match orphan {
+        0 => held.key,
+        word => number_of(pointer::unpack(word, INODE).unwrap_or(Offset::NONE)).unwrap_or(0),
+    };
+    tx.lock(lock_of(tx.core(), number), Mode::Exclusive)?;
+    if tx.orphan(held.holding) != orphan {
+        // Somebody has named an orphan here, or buried it.
+        return Err(conquest_pm::Error::Again);
+    }
+    match settle(tx, number, held, orphan) {
+        Ok(()) => Ok(()),
+        // What is damaged is left to be repaired; it must not stop everybody.
+        Err(Error::Core(conquest_pm::Error::Corrupt { .. }) | Error::Stale | Error::Refused(_)) => {
+            tx.set_orphan(held.holding, 0)
+        }
+        Err(Error::Core(error)) => Err(error),
+        Err(_) => tx.set_orphan(held.holding, 0),
+    }
+}
+
+fn settle<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    number: u64,
+    held: Held,
+    orphan: u64,
+) -> Result<()> {
+    let mut draft = Draft::open(tx, present(tx, number)?)?;
+    if orphan == 0 {
+        let trims = held.kind == OPEN_TO_WRITE && draft.inode.flags & flag::KEEPS_TAIL == 0;
+        return if trims { stage_trim(tx, draft).map(drop) } else { Ok(()) };
+    }
+    let other = keeper(tx, number)?;
+    tx.set_orphan(held.holding, 0)?;
+    match other {
+        _ if draft.inode.links.count != 0 => Ok(()),
+        Some(other) => Ok(tx.set_orphan(other, orphan)?),
+        None => {
+            draft.inode.flags &= !flag::LINKABLE;
+            reap(tx, draft).map(drop)
+        }
+    }
+}
+
+/// The file that has inode `number` now.
+fn present(reader: &impl Reader, number: u64) -> Result<FileId> {
+    let at = offset_of(number).ok_or(Error::Stale)?;
+    let place = reader.core().resolve_kind(at, INODE).map_err(|_| {
+        Error::Core(corrupt("orphan", at, "an inode that is allocated", at.bytes()))
+    })?;
+    Ok(FileId { number, generation: reader.word(place.offset().plus(word::GENERATION)) })
+}

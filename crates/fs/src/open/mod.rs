@@ -1,0 +1,127 @@
+//! Open files: `open`, what stays of a file as long as somebody has it open, and `close`.
+//!
+//! That a file is open stands in a holding of the process that opened it (`conquest_pm::holdings`):
+//! a file is kept although it has no name while some process has it open. Opening takes no lock,
+//! makes no system call and stores nothing that others read, but for a flag where nobody has had
+//! anything open.
+//!
+//! The words of a holding are the *description*: how the file was opened, and the position. They
+//! mean nothing to others unless the description is shared.
+
+mod flags;
+mod io;
+mod keep;
+mod path;
+mod position;
+
+pub use flags::How;
+pub use keep::bury;
+pub(crate) use keep::{keeper, orphan_of};
+pub use position::Whence;
+
+use conquest_access::{self as access, Credentials, Errno};
+use conquest_format::inode::FileType;
+use conquest_pm::Holding;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::inode::{FileId, access_list, load, rules_of};
+use crate::{FileSystem, Result};
+
+/// Kinds of holdings: a file that is open, and one that is open for writing.
+pub(crate) const OPEN: u8 = 1;
+pub(crate) const OPEN_TO_WRITE: u8 = 2;
+
+/// Nanoseconds after which a look is noted although nothing has changed.
+const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
+
+/// An open file of this process. It stays open until [`FileSystem::close`], or the process's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenFile {
+    /// The file.
+    pub file: FileId,
+    /// Its type.
+    pub file_type: FileType,
+    /// How it was opened.
+    pub how: How,
+    /// When it had been looked at last, if that was more than a day before it was opened.
+    pub(crate) old_access: Option<i64>,
+    pub(crate) holding: Holding,
+}
+
+impl OpenFile {
+    /// One that was just made.
+    const fn made(file: FileId, how: &How, holding: Holding) -> OpenFile {
+        OpenFile { file, file_type: FileType::Regular, how: *how, old_access: None, holding }
+    }
+}
+
+impl How {
+    /// The kind of the holding of a file that is opened so.
+    pub(crate) const fn kind(&self) -> u8 {
+        if self.open.write { OPEN_TO_WRITE } else { OPEN }
+    }
+}
+
+impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Opens `file`, which exists, as the flags of `how` that are not about its name say.
+    ///
+    /// # Errors
+    /// - `EACCES`, `EPERM`: the caller may not;
+    /// - `ELOOP`: it is a symbolic link; `EISDIR`: a directory, to write; `ENOTDIR`: none, though
+    ///   one was asked for; `ENXIO`: a device, fifo or socket, which only the kernel can open;
+    /// - `ENFILE`: too many files are open; [`crate::Error::Stale`]; those of the region.
+    pub fn open_file(&self, who: &Credentials, file: FileId, how: &How) -> Result<OpenFile> {
+        let number = self.lock_of(file.number);
+        let holding = self.core().hold(number, how.kind(), file.number, &[])?;
+        let opened = self.open_held(who, file, how);
+        match opened {
+            Ok((file_type, accessed)) => {
+                let is_old = self.now().saturating_sub(accessed) >= DAY;
+                let old_access = is_old.then_some(accessed);
+                Ok(OpenFile { file, file_type, how: *how, old_access, holding })
+            }
+            Err(error) => {
+                self.core().let_go(number, holding)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether `file`, which can't go, may be opened so: then it is truncated if that is meant. Its
+    /// type, and when it was last looked at.
+    fn open_held(&self, who: &Credentials, file: FileId, how: &How) -> Result<(FileType, i64)> {
+        let checked = self.read(file.number, |view| {
+            let (inode, _) = load(view, file)?;
+            let acl = access_list(view, &inode)?;
+            if how.directory && inode.file_type != FileType::Directory {
+                return Err(Errno::ENOTDIR.into());
+            }
+            if !how.path_only {
+                access::open(who, &rules_of(&inode, acl.as_ref()), how.open)?;
+            }
+            Ok((inode.file_type, inode.atime))
+        })?;
+        let is_special = !matches!(checked.0, FileType::Regular | FileType::Directory);
+        if is_special && !how.path_only {
+            return Err(Errno::ENXIO.into());
+        }
+        if checked.0 == FileType::Regular && how.open.truncate && !how.path_only {
+            // Checked once more, as one step with the truncation.
+            self.resize(file, 0, |rules| access::open(who, rules, how.open))?;
+        }
+        Ok(checked)
+    }
+
+    /// Closes `open`. What it alone kept of the file goes.
+    ///
+    /// # Errors
+    /// Those of the region; the file is closed all the same.
+    pub fn close(&self, open: &OpenFile) -> Result<()> {
+        if open.how.open.write && open.file_type == FileType::Regular {
+            // What was allocated ahead is no matter of the one who closes.
+            let _trimmed = self.trim(open.file);
+        }
+        Ok(self.core().let_go(self.lock_of(open.file.number), open.holding)?)
+    }
+}

@@ -1,0 +1,83 @@
+//! The position of an open file: where the next read or write begins.
+
+use core::sync::atomic::Ordering;
+
+use conquest_access::Errno;
+use conquest_format::Offset;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::content::Seek;
+use crate::open::OpenFile;
+use crate::{FileSystem, Result};
+
+/// Word of a holding: the position, in bytes, or a directory's cookie.
+const POSITION: u64 = 1;
+
+/// What an offset is counted from: `SEEK_SET` and so on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whence {
+    /// The beginning.
+    Start,
+    /// The position.
+    Current,
+    /// The end.
+    End,
+    /// The next data from the offset on.
+    Data,
+    /// The next hole from the offset on.
+    Hole,
+}
+
+impl<M: Memory, H: Host> FileSystem<M, H> {
+    fn position_word(&self, open: &OpenFile) -> Offset {
+        self.core().holding_word(open.holding, POSITION)
+    }
+
+    /// The position of `open`.
+    pub fn position(&self, open: &OpenFile) -> u64 {
+        self.core().memory().load(self.position_word(open), Ordering::Relaxed)
+    }
+
+    /// Sets the position of `open`.
+    pub(crate) fn set_position(&self, open: &OpenFile, position: u64) {
+        self.core().memory().store(self.position_word(open), position, Ordering::Relaxed);
+    }
+
+    /// Moves the position of `open` on from `from` to `to`; whether it was still there.
+    pub(crate) fn advance(&self, open: &OpenFile, from: u64, to: u64) -> bool {
+        let at = self.position_word(open);
+        let memory = self.core().memory();
+        memory.compare_exchange(at, from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Sets the position of `open`, as `lseek`: the new one.
+    ///
+    /// # Errors
+    /// - `EBADF`: it is open for its name only;
+    /// - `EINVAL`: it would be before the beginning, or farther than a file can be long;
+    /// - `ENXIO`: there is no such data or hole;
+    /// - those of [`FileSystem::stat`] and [`FileSystem::seek`].
+    pub fn seek_to(&self, open: &OpenFile, offset: i64, whence: Whence) -> Result<u64> {
+        if open.how.path_only {
+            return Err(Errno::EBADF.into());
+        }
+        let size_max = self.size_max().cast_signed();
+        let base = match whence {
+            Whence::Start => 0,
+            Whence::Current => self.position(open).cast_signed(),
+            Whence::End => self.stat(open.file)?.size.cast_signed(),
+            Whence::Data | Whence::Hole => {
+                let what = if whence == Whence::Data { Seek::Data } else { Seek::Hole };
+                let from = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+                let found = self.seek(open.file, what, from)?;
+                self.set_position(open, found);
+                return Ok(found);
+            }
+        };
+        let position = base.checked_add(offset).filter(|new| (0..=size_max).contains(new));
+        let position = position.ok_or(Errno::EINVAL)?.cast_unsigned();
+        self.set_position(open, position);
+        Ok(position)
+    }
+}
