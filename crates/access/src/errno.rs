@@ -43,6 +43,8 @@ numbers! {
     ENAMETOOLONG: "A name or a path is too long.",
     ENOSPC: "There is no space.",
     ENFILE: "Too many files are open.",
+    ENOLCK: "There are too many locks.",
+    EOVERFLOW: "It would pass the last byte that a file can have.",
     EFBIG: "The file would be larger than files can be.",
     ENODEV: "Only regular files have such a thing.",
     ENXIO: "There is nothing from there on.",

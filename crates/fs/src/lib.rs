@@ -20,6 +20,7 @@ mod error;
 mod extended;
 mod file_system;
 mod inode;
+pub mod locks;
 pub mod names;
 pub mod open;
 pub mod paths;

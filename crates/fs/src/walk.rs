@@ -187,13 +187,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// The end of `path`, whether there is such a file or not.
-    fn try_end(
-        &self,
-        walk: &mut Walk<'_>,
-        start: FileId,
-        path: &[u8],
-        makes: bool,
-    ) -> Result<End> {
+    fn try_end(&self, walk: &mut Walk<'_>, start: FileId, path: &[u8], makes: bool) -> Result<End> {
         let Parent { directory, last } = self.parent(walk, start, path)?;
         let Last::Name { name, slash } = last else {
             let found = Some(self.step(walk, directory, last)?);

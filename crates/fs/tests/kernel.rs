@@ -61,10 +61,8 @@ fn run(seed: u64, ours: &Ours, kernel: &Kernel, counts: &mut Counts) -> Result<(
     for number in 0..OPERATIONS {
         let operation = Operation::random(rng, &known(&last[0]));
         // The kernel may be set to refuse links to what others own.
-        let is_link = matches!(
-            operation,
-            Operation::Link(..) | Operation::Handle(_, OnOpen::Link(_))
-        );
+        let is_link =
+            matches!(operation, Operation::Link(..) | Operation::Handle(_, OnOpen::Link(_)));
         let user = if is_link { 0 } else { rng.below(USERS) as usize };
         let waits = rng.below(WAITS) == 0;
         if waits {

@@ -187,6 +187,49 @@ pub fn allocate(file: &File, mode: i32, from: u64, len: u64) -> Outcome {
     call!(SYS_fallocate, file.as_raw_fd(), mode, from, len).map(drop)
 }
 
+/// A record lock: a kind, as `F_RDLCK`, and a range, as `fcntl` is told it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// `F_RDLCK`, `F_WRLCK` or `F_UNLCK`.
+    pub kind: i32,
+    /// From the start of the file.
+    pub offset: i64,
+    /// 0 is to the end.
+    pub len: i64,
+}
+
+/// Sets a record lock, or, if `command` is for that, asks for one that is in the way: which, and
+/// whose it is.
+///
+/// # Errors
+/// The error number.
+pub fn record(file: &File, command: i32, record: Record) -> Outcome<Option<(Record, i32)>> {
+    let mut lock = libc::flock {
+        l_type: record.kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: record.offset,
+        l_len: record.len,
+        l_pid: 0,
+    };
+    call!(SYS_fcntl, file.as_raw_fd(), command, &raw mut lock)?;
+    let kind = i32::from(lock.l_type);
+    let found = Record { kind, offset: lock.l_start, len: lock.l_len };
+    Ok((kind != libc::F_UNLCK).then_some((found, lock.l_pid)))
+}
+
+/// Locks a file by its description, or unlocks it.
+///
+/// # Errors
+/// The error number.
+pub fn flock(file: &File, operation: i32) -> Outcome {
+    call!(SYS_flock, file.as_raw_fd(), operation).map(drop)
+}
+
+/// From now on the calling thread has descriptors of its own.
+pub fn unshare_files() {
+    call!(SYS_unshare, libc::CLONE_FILES).unwrap();
+}
+
 /// Makes a file of any type but directory and link.
 ///
 /// # Errors

@@ -85,6 +85,18 @@ impl Held {
 }
 
 impl Holding {
+    /// Its number: no two that exist at once have the same.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The holding of this number.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Holding {
+        Holding(number)
+    }
+
     const fn place(self) -> (u32, u64) {
         let per_chunk = PER_CHUNK as u32;
         (self.0 / per_chunk, (self.0 % per_chunk) as u64)
@@ -337,7 +349,8 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Gives chunks `from..to` space and publishes them. No orphan may be named there before both
     /// is durable.
     pub(crate) fn grow_chunks_to(&self, from: u32, to: u32) -> Result<()> {
-        self.host.back(&self.geometry.chunk_space(from, to), self.geometry.len_at(self.groups()))?;
+        self.host
+            .back(&self.geometry.chunk_space(from, to), self.geometry.len_at(self.groups()))?;
         let per_chunk = PER_CHUNK as u32;
         let orphans = self.geometry.orphan(from * per_chunk);
         let len = self.geometry.orphan(to * per_chunk).bytes() - orphans.bytes();
@@ -425,13 +438,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         let at = self.key_word(holding);
         let end = || {
             if word != 0 {
-                let (Ok(_) | Err(_)) = self.memory.compare_exchange(
-                    at,
-                    word,
-                    0,
-                    Ordering::Release,
-                    Ordering::Relaxed,
-                );
+                let (Ok(_) | Err(_)) =
+                    self.memory.compare_exchange(at, word, 0, Ordering::Release, Ordering::Relaxed);
             }
         };
         if word != 0 && word & KIND == 0 {
@@ -495,6 +503,58 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
+    /// The slot of the process that has `holding`.
+    pub fn slot_of(&self, holding: Holding) -> u32 {
+        let owner = self.geometry.chunk_owner(holding.place().0);
+        self.value(owner, Ordering::Relaxed).wrapping_sub(1)
+    }
+
+    /// If the process that has `holding` is dead, recovers it and ends what it held; whether it was.
+    ///
+    /// # Errors
+    /// Those of the host; of recovery, and of burials.
+    pub fn recover_holder(&self, holding: Holding) -> Result<bool> {
+        let number = self.slot_of(holding);
+        let is_own = number == self.slot.load(Ordering::Relaxed);
+        if is_own || number >= self.geometry.shape().slots || self.host.is_claimed(number)? {
+            return Ok(false);
+        }
+        let recovered = self.recover_slot(number)?;
+        self.bury_all()?;
+        Ok(recovered)
+    }
+
+    /// Sleeps while word `index` of `holding` has the low half `seen`: a nap at most, after which the
+    /// caller looks again at what he waits for.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`]; [`Error::Failed`].
+    pub fn sleep_on(&self, holding: Holding, index: u64, seen: u32) -> Result<()> {
+        self.sleep(&mut Patience::new(true), self.holding_word(holding, index), seen, None)
+    }
+
+    /// Calls `visit` for the holdings of slot `number` that count, as they are at some time.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if they are damaged.
+    pub fn holdings_of(&self, number: u32, mut visit: impl FnMut(Held)) -> Result<()> {
+        for chunk in self.chunks_of(number) {
+            self.visit_chunk(chunk, &mut visit);
+        }
+        Ok(())
+    }
+
+    /// [`Tx::holdings`] without the lock: holdings as they are at some time.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn look_at_holdings(&self, number: u32, mut visit: impl FnMut(Held)) -> Result<()> {
+        for slot_number in 0..self.geometry.shape().slots {
+            self.visit_slot(slot_number, self.wrap(number), &mut visit)?;
+        }
+        Ok(())
+    }
+
     /// The words by which holdings name orphans.
     pub fn orphans(&self) -> impl Iterator<Item = u64> {
         let holdings = 0..self.chunks() * PER_CHUNK as u32;
@@ -503,6 +563,19 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     // --- asking ------------------------------------------------------------------------------
+
+    /// Calls `visit` for each holding in `chunk` that counts; whether there is anything at all.
+    fn visit_chunk(&self, chunk: u32, visit: &mut impl FnMut(Held)) -> bool {
+        let mut is_any = false;
+        for holding in (0..PER_CHUNK).map(|index| Holding::new(chunk, index)) {
+            let word = self.memory.load(self.key_word(holding), Ordering::Acquire);
+            is_any |= word != 0;
+            if word & KIND != 0 && word & (UNSEEN | DEAD) == 0 {
+                visit(Held::unpack(holding, word));
+            }
+        }
+        is_any
+    }
 
     /// Calls `visit` for each holding on the way of lock `number` of slot `slot_number` that counts;
     /// whether there is anything at all.
@@ -519,13 +592,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             let Some(chunk) = self.linked_chunk(link)? else {
                 return Ok(is_any);
             };
-            for holding in (0..PER_CHUNK).map(|index| Holding::new(chunk, index)) {
-                let word = self.memory.load(self.key_word(holding), Ordering::Acquire);
-                is_any |= word != 0;
-                if word & KIND != 0 && word & (UNSEEN | DEAD) == 0 {
-                    visit(Held::unpack(holding, word));
-                }
-            }
+            is_any |= self.visit_chunk(chunk, visit);
             link = self.geometry.chunk(chunk).plus(CHILD + way.turn() * WORD);
         }
         Err(self.damaged_link(link))
@@ -579,6 +646,12 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// nothing.
     pub fn orphan(&self, holding: Holding) -> u64 {
         self.get(self.core.orphan_word(holding))
+    }
+
+    /// Ends `holding` of this process, which keeps nothing in existence. The caller holds the lock
+    /// over what is held exclusively.
+    pub fn end_holding(&self, holding: Holding) {
+        self.core.memory.store(self.core.key_word(holding), 0, Ordering::Release);
     }
 
     /// Stages that `holding` keeps what `word` names, 0 for nothing. The caller holds the lock over

@@ -243,7 +243,8 @@ fn an_orphan_survives_a_power_failure_no_longer_than_anybody_has_it_open() {
     let options = conquest_testkit::Options { states: 20_000, ..Default::default() };
     let found = explore(&memory.recording(), &options, |memory, _| {
         let world = World::new(memory.clock());
-        let core = process(DyingMemory::counting(memory.actor(3)), &world, 3).map_err(|e| e.to_string())?;
+        let core = process(DyingMemory::counting(memory.actor(3)), &world, 3)
+            .map_err(|e| e.to_string())?;
         leftovers(&core)
     });
     println!("{found}");

@@ -35,12 +35,7 @@ fn load_regular(reader: &impl Reader, file: FileId) -> Result<Inode> {
 
 /// Copies bytes of `file` from `from` on to `out`: how many, fewer only at the end of the file; and
 /// the inode.
-fn copy(
-    reader: &impl Reader,
-    file: FileId,
-    from: u64,
-    out: &mut [u8],
-) -> Result<(usize, Inode)> {
+fn copy(reader: &impl Reader, file: FileId, from: u64, out: &mut [u8]) -> Result<(usize, Inode)> {
     let inode = load_regular(reader, file)?;
     let len = inode.size.saturating_sub(from).min(out.len() as u64) as usize;
     let out = out.get_mut(..len).unwrap_or_default();

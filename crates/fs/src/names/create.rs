@@ -1,20 +1,20 @@
 //! Making files: with a name, each of its type.
 
 use conquest_access::{Acl, AclKind, Credentials, Errno, create, new_file};
+use conquest_format::Offset;
 use conquest_format::fs::dentry::NAME_MAX;
 use conquest_format::inode::{Content, FileType, Inode, Links, Owner, TARGET_MAX, flag};
-use conquest_format::Offset;
-use conquest_pm::{Holding, Tx};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
+use conquest_pm::{Holding, Tx};
 
 use crate::content;
 use crate::dir::{Insert, Name};
 use crate::extended::{Attributes, name_of};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, NewInode};
-use crate::open::{How, orphan_of};
 use crate::names::{LINKS_MAX, LocalName, again, hashed, open_directory};
+use crate::open::{How, orphan_of};
 use crate::{FileSystem, Reader, Result};
 
 /// What to make.

@@ -9,8 +9,8 @@ use conquest_pm::memory::Memory;
 use crate::content::reap;
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId};
-use crate::open::{keeper, orphan_of};
 use crate::names::{LocalName, again, hashed, open_directory, still_names};
+use crate::open::{keeper, orphan_of};
 use crate::{FileSystem, Result};
 
 impl<M: Memory, H: Host> FileSystem<M, H> {

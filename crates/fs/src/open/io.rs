@@ -31,9 +31,7 @@ impl OpenFile {
         // Times of one moment are equal: the look comes after the change.
         let is_seen = inode.atime > inode.mtime && inode.atime > inode.ctime;
         let is_old = self.old_access == Some(inode.atime);
-        (!is_seen || is_old)
-            && !self.how.open.no_access_time
-            && inode.flags & flag::NOATIME == 0
+        (!is_seen || is_old) && !self.how.open.no_access_time && inode.flags & flag::NOATIME == 0
     }
 }
 

@@ -113,7 +113,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         Ok(checked)
     }
 
-    /// Closes `open`. What it alone kept of the file goes.
+    /// Closes `open`. What it alone kept of the file goes, and the locks of its description.
     ///
     /// # Errors
     /// Those of the region; the file is closed all the same.
@@ -122,6 +122,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             // What was allocated ahead is no matter of the one who closes.
             let _trimmed = self.trim(open.file);
         }
+        self.release_locks(open)?;
         Ok(self.core().let_go(self.lock_of(open.file.number), open.holding)?)
     }
 }

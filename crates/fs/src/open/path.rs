@@ -40,7 +40,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             let (directory, _) = self.walk(who, path.base, path.bytes, !how.no_follow)?;
             return self.open_temporary(who, directory, how);
         }
-        let end = self.walk_to_end(who, path.base, path.bytes, !how.no_follow, how.create.is_some())?;
+        let end =
+            self.walk_to_end(who, path.base, path.bytes, !how.no_follow, how.create.is_some())?;
         let End { directory, name, slash, found } = &end;
         if how.create.is_some() && *slash {
             return Err(Errno::EISDIR.into());
@@ -78,9 +79,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             Ok(())
         });
         match (made, held) {
-            (Ok(file), Some((_, holding))) => {
-                Ok(OpenFile::made(file, how, holding))
-            }
+            (Ok(file), Some((_, holding))) => Ok(OpenFile::made(file, how, holding)),
             (Ok(_), None) => Err(Errno::EIO.into()),
             (Err(error), Some((number, holding))) => {
                 self.core().let_go(number, holding)?;
@@ -91,12 +90,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Makes a file without a name in `directory`, and opens it.
-    fn open_temporary(
-        &self,
-        who: &Credentials,
-        directory: FileId,
-        how: &How,
-    ) -> Result<OpenFile> {
+    fn open_temporary(&self, who: &Credentials, directory: FileId, how: &How) -> Result<OpenFile> {
         let mut held = None;
         let made = self.create_nameless(who, directory, how, |tx, file| {
             let number = self.lock_of(file.number);
@@ -105,9 +99,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             Ok(holding)
         });
         match (made, held) {
-            (Ok(file), Some((_, holding))) => {
-                Ok(OpenFile::made(file, how, holding))
-            }
+            (Ok(file), Some((_, holding))) => Ok(OpenFile::made(file, how, holding)),
             (Ok(_), None) => Err(Errno::EIO.into()),
             (Err(error), Some((number, holding))) => {
                 self.core().let_go(number, holding)?;

@@ -160,9 +160,7 @@ impl Handles<OpenFile> {
                     [Whence::Start, Whence::Current, Whence::End, Whence::Data, Whence::Hole];
                 files.seek_to(&open, *offset, whences[*whence as usize]).map(Told::Written)
             }
-            OnOpen::Stat => {
-                files.stat(open.file).map(|stat| Told::Stat(super::sides::told(&stat)))
-            }
+            OnOpen::Stat => files.stat(open.file).map(|stat| Told::Stat(super::sides::told(&stat))),
             OnOpen::Truncate(size) => {
                 files.truncate_through(who, &open, *size).map(|()| Told::Nothing)
             }

@@ -1,0 +1,203 @@
+//! Record locks: those of `fcntl`, of a process or of an open file description, and those of
+//! `flock` (fcntl(2), F_SETLK and F_OFD_SETLK; flock(2)).
+//!
+//! Each lock is a holding of the process that set it, under the lock that guards the inode, so it
+//! goes with the process. So is each wait: whoever gives up a lock wakes those that no longer
+//! conflict, and whoever is about to wait can find out who waits for whom.
+//!
+//! | words of the holding | lock | wait |
+//! | --- | --- | --- |
+//! | 0, 1 | first and last byte | the same, of what is waited for |
+//! | 2 | whether it is exclusive | the same |
+//! | 3 | owner: a number of the process's own, or the description | the same |
+//! | 4 | process id, as the owner sees it | |
+//! | 5 | | not 0 once it is worth another try: a word to sleep on |
+
+mod set;
+mod table;
+mod wait;
+
+use core::sync::atomic::Ordering;
+
+use conquest_access::Errno;
+
+use crate::open::OpenFile;
+use crate::{FileSystem, Result};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use table::{FLOCK, RECORD, RECORD_OF_OPEN};
+
+/// The last byte that a lock can cover.
+pub const END: u64 = i64::MAX as u64;
+
+/// Whom a lock excludes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Exclusive locks: a read lock.
+    Shared,
+    /// All other locks: a write lock.
+    Exclusive,
+}
+
+/// Whose a lock of `fcntl` is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// The calling process's, under a number of its own: of the one user that it works for, 0.
+    Process(u64),
+    /// The open file description's.
+    Open,
+}
+
+/// A part of a file, and what is to become of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// The first byte.
+    pub first: u64,
+    /// The last byte, at most [`END`].
+    pub last: u64,
+    /// The lock that it gets; none to give it up.
+    pub mode: Option<Mode>,
+}
+
+/// A lock that is in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Conflict {
+    /// The first byte.
+    pub first: u64,
+    /// The last byte.
+    pub last: u64,
+    /// The lock.
+    pub mode: Mode,
+    /// The process that set it, in its own pid namespace; none for a description's.
+    pub process: Option<u32>,
+}
+
+/// Word of the holding of an open file: not 0 if its description may have locks.
+const LOCKED: u64 = 2;
+
+impl Record {
+    /// The part of a file that `fcntl` means by an offset, from the start of the file, and a length:
+    /// 0 is to the end, whatever that is; less than 0 is before the offset.
+    ///
+    /// # Errors
+    /// `EINVAL` if it begins before the file, `EOVERFLOW` if it ends past what files can have.
+    pub fn new(offset: i64, len: i64, mode: Option<Mode>) -> core::result::Result<Record, Errno> {
+        let (first, last) = match len {
+            0 => (offset, i64::MAX),
+            1.. => (offset, offset.checked_add(len - 1).ok_or(Errno::EOVERFLOW)?),
+            _ => (offset.checked_add(len).ok_or(Errno::EINVAL)?, offset.wrapping_sub(1)),
+        };
+        let [first, last] = [first, last].map(|byte| u64::try_from(byte).ok());
+        match (first, last) {
+            (Some(first), Some(last)) => Ok(Record { first, last, mode }),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Sets or gives up a lock of `owner` on a part of `open`: as `F_SETLK`, or, if it `waits`,
+    /// `F_SETLKW`. Locks that the owner has there already give way to it.
+    ///
+    /// # Errors
+    /// - `EBADF`: it is not open for reading (a shared lock) or writing (an exclusive one);
+    /// - `EAGAIN`: a lock is in the way;
+    /// - `EDEADLK`: its owner waits, directly or not, for a lock of this process;
+    /// - `EINTR`: a signal came while it waited; `ENOLCK`: too many locks; those of the region.
+    pub fn set_record(
+        &self,
+        open: &OpenFile,
+        owner: Owner,
+        record: Record,
+        waits: bool,
+    ) -> Result<()> {
+        let is_open_for_it = match record.mode {
+            _ if open.how.path_only => false,
+            Some(Mode::Shared) => open.how.open.read,
+            Some(Mode::Exclusive) => open.how.open.write,
+            None => true,
+        };
+        if !is_open_for_it {
+            return Err(Errno::EBADF.into());
+        }
+        let kind = match owner {
+            Owner::Process(_) => RECORD,
+            Owner::Open => {
+                self.note_locked(open);
+                RECORD_OF_OPEN
+            }
+        };
+        self.set_lock(open, &self.wish(open, kind, owner, record), waits)
+    }
+
+    /// The first lock that would keep `owner` from setting `record`, which has a mode, if there is
+    /// one: as `F_GETLK`.
+    ///
+    /// # Errors
+    /// `EBADF` if it is open for its name only, `EINVAL` without a mode; those of the region.
+    pub fn test_record(
+        &self,
+        open: &OpenFile,
+        owner: Owner,
+        record: Record,
+    ) -> Result<Option<Conflict>> {
+        if open.how.path_only {
+            return Err(Errno::EBADF.into());
+        }
+        if record.mode.is_none() {
+            return Err(Errno::EINVAL.into());
+        }
+        let kind = match owner {
+            Owner::Process(_) => RECORD,
+            Owner::Open => RECORD_OF_OPEN,
+        };
+        self.find_conflict(open, &self.wish(open, kind, owner, record))
+    }
+
+    /// Gives up the locks that `owner` of this process has on the file of `open`: what closing any
+    /// descriptor of the file does.
+    ///
+    /// # Errors
+    /// Those of the region.
+    pub fn release_records(&self, open: &OpenFile, owner: Owner) -> Result<()> {
+        let whole = Record { first: 0, last: END, mode: None };
+        match self.set_record(open, owner, whole, false) {
+            Err(crate::Error::Refused(Errno::EBADF)) => Ok(()),
+            released => released,
+        }
+    }
+
+    /// Notes that the description of `open` may have locks.
+    fn note_locked(&self, open: &OpenFile) {
+        let at = self.core().holding_word(open.holding, LOCKED);
+        self.core().memory().store(at, 1, Ordering::Relaxed);
+    }
+
+    /// Gives up the locks of the description of `open`, if it has any.
+    pub(crate) fn release_locks(&self, open: &OpenFile) -> Result<()> {
+        let at = self.core().holding_word(open.holding, LOCKED);
+        if self.core().memory().load(at, Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        self.flock(open, None, false)?;
+        self.release_records(open, Owner::Open)
+    }
+
+    /// Gives the description of `open` a lock on its file, or takes it away: as `flock`. Waits if it
+    /// `waits`.
+    ///
+    /// # Errors
+    /// `EBADF` if it is open for its name only; `EAGAIN` (`EWOULDBLOCK`), `EINTR`, `ENOLCK`; those of
+    /// the region.
+    pub fn flock(&self, open: &OpenFile, mode: Option<Mode>, waits: bool) -> Result<()> {
+        if open.how.path_only {
+            return Err(Errno::EBADF.into());
+        }
+        let whole = Record { first: 0, last: END, mode };
+        if mode.is_some() {
+            self.note_locked(open);
+        }
+        self.set_lock(open, &self.wish(open, FLOCK, Owner::Open, whole), waits)
+    }
+}

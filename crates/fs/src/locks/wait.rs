@@ -1,0 +1,98 @@
+//! Waiting for record locks, and finding out that it would be for ever.
+
+use core::sync::atomic::Ordering;
+
+use conquest_access::Errno;
+use conquest_pm::Holding;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::locks::table::{CALLED, Lock, RECORD, WAIT, Who};
+use crate::open::OpenFile;
+use crate::{FileSystem, Result};
+
+/// Who waits for whom is followed so far, as in Linux: whoever waits at the end of a longer way is
+/// taken for somebody who will be done.
+const WAY_MAX: usize = 10;
+
+impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Sleeps until another try to set `wish` may succeed, not for long.
+    pub(super) fn wait_for(&self, open: &OpenFile, wish: &Lock) -> Result<()> {
+        let number = open.file.number;
+        let lock = self.lock_of(number);
+        let waiting = {
+            let mut tx = self.core().begin()?;
+            // Whoever begins to wait does so alone, so that the last of a circle sees it.
+            let looks_around = wish.who.kind == RECORD;
+            self.lock(&mut tx, looks_around, [Some(open.file)])?;
+            let found = self.look(&tx, number, wish)?;
+            if found.conflicts.is_empty() {
+                return Ok(());
+            }
+            if looks_around {
+                self.refuse_circle(wish.who, &found.conflicts)?;
+            }
+            tx.hold(lock, WAIT, number, &wish.words())?
+        };
+        let slept = self.core().sleep_on(waiting, CALLED, 0);
+        self.core().let_go(lock, waiting)?;
+        Ok(slept?)
+    }
+
+    /// Calls who waits with `holding` to try again.
+    pub(super) fn call(&self, holding: Holding) {
+        let core = self.core();
+        core.memory().store(core.holding_word(holding, CALLED), 1, Ordering::Relaxed);
+        core.memory().wake(core.holding_word(holding, CALLED), 1);
+    }
+
+    /// Refuses to let `who` wait for the owners of `conflicts`, if one of them waits for him.
+    ///
+    /// A circle is complete when the last one begins to wait. Others' locks may change meanwhile, but
+    /// not those of anybody who waits.
+    fn refuse_circle(&self, who: Who, conflicts: &[(Holding, Lock)]) -> Result<()> {
+        let mut seen: Vec<Who> = Vec::new();
+        let mut next: Vec<Who> = conflicts.iter().map(|(_, lock)| lock.who).collect();
+        for _ in 0..WAY_MAX {
+            let owners = core::mem::take(&mut next);
+            for owner in owners {
+                if owner == who {
+                    return Err(Errno::EDEADLK.into());
+                }
+                if owner.kind == RECORD && !seen.contains(&owner) {
+                    seen.push(owner);
+                    self.add_obstacles(owner, &mut next)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds to `owners` those of the locks that `owner` waits for.
+    fn add_obstacles(&self, owner: Who, owners: &mut Vec<Who>) -> Result<()> {
+        let core = self.core();
+        let mut wishes = Vec::new();
+        core.holdings_of(owner.slot.unwrap_or(u32::MAX), |held| {
+            let called = core.holding_word(held.holding, CALLED);
+            let is_waiting =
+                held.kind == WAIT && core.memory().load(called, Ordering::Relaxed) == 0;
+            if let Some(wish) = self.lock_of_holding(held).filter(|_| is_waiting)
+                && wish.who == owner
+            {
+                wishes.push((held.key, wish));
+            }
+        })?;
+        for (number, wish) in wishes {
+            core.look_at_holdings(self.lock_of(number), |held| {
+                if let Some(lock) = self.lock_of_holding(held)
+                    && held.key == number
+                    && held.kind != WAIT
+                    && lock.conflicts(&wish)
+                {
+                    owners.push(lock.who);
+                }
+            })?;
+        }
+        Ok(())
+    }
+}

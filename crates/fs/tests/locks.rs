@@ -1,0 +1,312 @@
+//! Record locks side by side with the kernel's, and waiting for them.
+//!
+//! Needs root and mount namespaces; fails where they are missing.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use conquest_format::fs;
+use conquest_format::geometry::Shape;
+use conquest_format::inode::Owner as FileOwner;
+use conquest_fs::locks::{Conflict, END, Mode, Owner, Record};
+use conquest_fs::open::{How, OpenFile, bury};
+use conquest_fs::paths::Path;
+use conquest_fs::walk::Base;
+use conquest_fs::{Clock, Credentials, Errno, Error, FileSystem, NewFileSystem, finish_intent};
+use conquest_peers::machine::{self, Kind};
+use conquest_peers::sys::{self, Outcome};
+use conquest_pm::attach::NewRegion;
+use conquest_pm::media::{Mapped, OsHost, Source};
+use conquest_pm::{Options, Region};
+use conquest_testkit::Rng;
+
+type Files = FileSystem<Mapped, OsHost>;
+
+/// Owners of locks, each with descriptors of its own.
+const OWNERS: u64 = 3;
+/// Descriptors of each: to read and write, to read, to write.
+const DESCRIPTORS: u64 = 3;
+const OPERATIONS: u64 = 3000;
+
+fn clock() -> Clock {
+    Box::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64)
+}
+
+fn root() -> Credentials<'static> {
+    let capabilities = conquest_access::Capabilities::ALL;
+    Credentials { fsuid: 0, fsgid: 0, groups: &[], capabilities, umask: 0 }
+}
+
+fn store() -> Files {
+    let memory = sys::memory_file(c"store").unwrap();
+    let copy = memory.try_clone().unwrap();
+    let shape = Shape { max_groups: 2, lanes: 8, slots: 4, locks: 64, chunks: 64 };
+    let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 2 };
+    Region::create(Source::from(memory), 0o600, &new).unwrap();
+    let options = Options {
+        intents: Some(Box::new(finish_intent)),
+        burials: Some(Box::new(bury)),
+        ..Options::default()
+    };
+    let access = conquest_pm::Access::default();
+    let core = Region::open(Source::from(copy), &fs::kinds(), access, options).unwrap();
+    let owner = FileOwner { uid: 0, gid: 0 };
+    let new = NewFileSystem { key: [1, 2], owner, permissions: 0o777, size_max: END };
+    FileSystem::make(&core, &new, &clock()).unwrap();
+    FileSystem::open(core, clock()).unwrap()
+}
+
+const MODES: [i32; DESCRIPTORS as usize] = [libc::O_RDWR, libc::O_RDONLY, libc::O_WRONLY];
+
+fn open(files: &Files, name: &str, flags: i32) -> OpenFile {
+    let how = How::from_open((flags | libc::O_CREAT) as u32, 0o666).unwrap();
+    let base = &Base::new(files.root(), files.root());
+    files.open_at(&root(), Path { base, bytes: name.as_bytes() }, &how).unwrap()
+}
+
+/// What is asked of a descriptor.
+#[derive(Clone, Copy, Debug)]
+enum Ask {
+    Set {
+        of_open: bool,
+        offset: i64,
+        len: i64,
+        mode: Option<Mode>,
+    },
+    Test {
+        of_open: bool,
+        offset: i64,
+        len: i64,
+        mode: Mode,
+    },
+    Flock(Option<Mode>),
+    /// Closes it and opens the file anew.
+    Reopen,
+}
+
+fn ask(rng: &mut Rng) -> Ask {
+    let mode = if rng.chance(1, 2) { Mode::Shared } else { Mode::Exclusive };
+    let offset = rng.below(12) as i64 - i64::from(rng.chance(1, 20));
+    let len = match rng.below(10) {
+        0 => 0,
+        1 => -(rng.below(4) as i64),
+        2 => i64::MAX - rng.below(14) as i64,
+        _ => rng.below(6) as i64,
+    };
+    let of_open = rng.chance(1, 3);
+    match rng.below(12) {
+        0..=5 => Ask::Set { of_open, offset, len, mode: rng.chance(3, 5).then_some(mode) },
+        6..=8 => Ask::Test { of_open, offset, len, mode },
+        9..=10 => Ask::Flock(rng.chance(2, 3).then_some(mode)),
+        _ => Ask::Reopen,
+    }
+}
+
+type Answer = Result<Option<Conflict>, i32>;
+
+fn ask_ours(files: &Files, owner: u64, open_file: &mut OpenFile, flags: i32, ask: Ask) -> Answer {
+    let owner = |of_open| if of_open { Owner::Open } else { Owner::Process(owner) };
+    let number = |error: Error| error.errno().number();
+    match ask {
+        Ask::Set { of_open, offset, len, mode } => {
+            let record = Record::new(offset, len, mode).map_err(|errno| errno.number())?;
+            let set = files.set_record(open_file, owner(of_open), record, false);
+            set.map(|()| None).map_err(number)
+        }
+        Ask::Test { of_open, offset, len, mode } => {
+            let record = Record::new(offset, len, Some(mode)).map_err(|errno| errno.number())?;
+            files.test_record(open_file, owner(of_open), record).map_err(number)
+        }
+        Ask::Flock(mode) => files.flock(open_file, mode, false).map(|()| None).map_err(number),
+        Ask::Reopen => {
+            files.release_records(open_file, owner(false)).unwrap();
+            files.close(open_file).unwrap();
+            *open_file = open(files, "a", flags);
+            Ok(None)
+        }
+    }
+}
+
+fn kernel_mode(mode: Option<Mode>) -> i32 {
+    match mode {
+        Some(Mode::Shared) => libc::F_RDLCK,
+        Some(Mode::Exclusive) => libc::F_WRLCK,
+        None => libc::F_UNLCK,
+    }
+}
+
+fn ask_kernel(file: &mut File, flags: i32, ask: Ask) -> Answer {
+    let record = |offset, len, mode| sys::Record { kind: kernel_mode(mode), offset, len };
+    let answered: Outcome<Option<Conflict>> = match ask {
+        Ask::Set { of_open, offset, len, mode } => {
+            let command = if of_open { libc::F_OFD_SETLK } else { libc::F_SETLK };
+            sys::record(file, command, record(offset, len, mode)).map(|_| None)
+        }
+        Ask::Test { of_open, offset, len, mode } => {
+            let command = if of_open { libc::F_OFD_GETLK } else { libc::F_GETLK };
+            sys::record(file, command, record(offset, len, Some(mode))).map(|found| {
+                let (found, process) = found?;
+                let last = if found.len == 0 { END } else { (found.offset + found.len - 1) as u64 };
+                Some(Conflict {
+                    first: found.offset as u64,
+                    last,
+                    mode: match found.kind {
+                        libc::F_RDLCK => Mode::Shared,
+                        _ => Mode::Exclusive,
+                    },
+                    process: u32::try_from(process).ok(),
+                })
+            })
+        }
+        Ask::Flock(mode) => {
+            let operation = match mode {
+                Some(Mode::Shared) => libc::LOCK_SH,
+                Some(Mode::Exclusive) => libc::LOCK_EX,
+                None => libc::LOCK_UN,
+            };
+            sys::flock(file, operation | libc::LOCK_NB).map(|()| None)
+        }
+        Ask::Reopen => {
+            *file = sys::open(sys::HERE, c"a", flags, 0).unwrap();
+            Ok(None)
+        }
+    };
+    answered
+}
+
+/// A thread with descriptors of its own, which makes it an owner of locks to the kernel.
+struct Worker {
+    asks: Sender<(usize, Ask)>,
+    answers: Receiver<Answer>,
+}
+
+impl Worker {
+    fn new() -> Worker {
+        let (asks, asked) = channel::<(usize, Ask)>();
+        let (answer, answers) = channel();
+        std::thread::spawn(move || {
+            sys::unshare_files();
+            let flags = |index: usize| MODES[index];
+            let mut files: Vec<File> = (0..DESCRIPTORS as usize)
+                .map(|index| sys::open(sys::HERE, c"a", flags(index), 0).unwrap())
+                .collect();
+            for (index, ask) in asked {
+                answer.send(ask_kernel(&mut files[index], flags(index), ask)).unwrap();
+            }
+        });
+        Worker { asks, answers }
+    }
+}
+
+#[test]
+fn locks_are_those_of_the_kernel() {
+    let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let said = machine::run(Kind::Tmpfs, directory, machine::LIMIT, |root| {
+        let ours = store();
+        sys::enter(root);
+        drop(sys::open(sys::HERE, c"a", libc::O_RDWR | libc::O_CREAT, 0o666).unwrap());
+        let workers: Vec<Worker> = (0..OWNERS).map(|_| Worker::new()).collect();
+        let mut opened: Vec<Vec<OpenFile>> = (0..OWNERS)
+            .map(|_| MODES.iter().map(|&flags| open(&ours, "a", flags)).collect())
+            .collect();
+        let rng = &mut Rng::new(3);
+        let mut granted = 0;
+        for number in 0..OPERATIONS {
+            let (owner, index) = (rng.below(OWNERS), rng.below(DESCRIPTORS) as usize);
+            let ask = ask(rng);
+            let flags = MODES[index];
+            let file = &mut opened[owner as usize][index];
+            let mine = ask_ours(&ours, owner, file, flags, ask);
+            let worker = &workers[owner as usize];
+            worker.asks.send((index, ask)).unwrap();
+            let kernels = worker.answers.recv().unwrap();
+            // The kernel tells of any lock that is in the way.
+            let alike = match (&mine, &kernels) {
+                (Ok(Some(_)), Ok(Some(found))) => is_there(&ours, &opened, found),
+                (mine, kernels) => mine == kernels,
+            };
+            assert!(alike, "{number}: {ask:?} by {owner}.{index}: {mine:?}, kernel {kernels:?}");
+            granted += u64::from(mine == Ok(None));
+        }
+        format!("{OPERATIONS} operations compared, {granted} granted")
+    });
+    println!("{said}");
+}
+
+/// Whether ours has the lock `found`: somebody who wants all of that part is told of one there.
+fn is_there(files: &Files, opened: &[Vec<OpenFile>], found: &Conflict) -> bool {
+    let record = Record { first: found.first, last: found.last, mode: Some(Mode::Exclusive) };
+    let stranger = files.test_record(&opened[0][0], Owner::Process(99), record).unwrap();
+    stranger.is_some()
+}
+
+/// Runs `work`, which is to wait, in a thread; what it returns, if it does in time.
+fn waits<T: Send + 'static>(
+    files: &Arc<Files>,
+    work: impl FnOnce(&Files) -> T + Send + 'static,
+) -> Receiver<T> {
+    let (done, result) = channel();
+    let files = Arc::clone(files);
+    std::thread::spawn(move || done.send(work(&files)));
+    result
+}
+
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(60);
+
+fn part(first: u64, last: u64) -> Record {
+    Record { first, last, mode: Some(Mode::Exclusive) }
+}
+
+#[test]
+fn who_waits_gets_the_lock_when_it_is_given_up() {
+    let files = Arc::new(store());
+    let [first, second] = [0, 1].map(|_| open(&files, "a", libc::O_RDWR));
+    files.set_record(&first, Owner::Process(1), part(0, 9), false).unwrap();
+    let waiting =
+        waits(&files, move |files| files.set_record(&second, Owner::Process(2), part(5, 6), true));
+    assert!(waiting.recv_timeout(SHORT).is_err());
+    let begin = Instant::now();
+    files
+        .set_record(&first, Owner::Process(1), Record { mode: None, ..part(5, 9) }, false)
+        .unwrap();
+    waiting.recv_timeout(LONG).unwrap().unwrap();
+    println!("got it after {:?}", begin.elapsed());
+    let refused = files.set_record(&first, Owner::Process(1), part(6, 6), false);
+    assert_eq!(refused.unwrap_err().errno(), Errno::EAGAIN);
+    // And so with `flock`, by closing.
+    files.flock(&first, Some(Mode::Exclusive), false).unwrap();
+    let waiting = waits(&files, move |files| files.flock(&second, Some(Mode::Shared), true));
+    assert!(waiting.recv_timeout(SHORT).is_err());
+    files.close(&first).unwrap();
+    waiting.recv_timeout(LONG).unwrap().unwrap();
+}
+
+#[test]
+fn who_would_wait_for_ever_is_refused() {
+    let files = Arc::new(store());
+    let names = ["a", "b", "c"];
+    let opened = names.map(|name| open(&files, name, libc::O_RDWR));
+    for (owner, file) in (1..).zip(&opened) {
+        files.set_record(file, Owner::Process(owner), part(0, 0), false).unwrap();
+    }
+    // 1 waits for 2, 2 for 3; then 3 must not wait for 1.
+    let mut waiting = Vec::new();
+    for (owner, file) in [(1, opened[1]), (2, opened[2])] {
+        waiting.push(waits(&files, move |files| {
+            files.set_record(&file, Owner::Process(owner), part(0, 0), true)
+        }));
+        assert!(waiting[waiting.len() - 1].recv_timeout(SHORT).is_err());
+    }
+    let refused = files.set_record(&opened[0], Owner::Process(3), part(0, 0), true);
+    assert_eq!(refused.unwrap_err().errno(), Errno::EDEADLK);
+    // He gives up what he has: one after the other gets his.
+    files.release_records(&opened[2], Owner::Process(3)).unwrap();
+    waiting[1].recv_timeout(LONG).unwrap().unwrap();
+    files.release_records(&opened[1], Owner::Process(2)).unwrap();
+    waiting[0].recv_timeout(LONG).unwrap().unwrap();
+}
