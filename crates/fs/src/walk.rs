@@ -156,8 +156,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         })
     }
 
-    /// Where `path` ends, whether there is such a file or not. A symbolic link at its end is followed
-    /// if `follow`, or if slashes follow it and nothing is to be made (`makes`).
+    /// Where `path` ends, whether there is such a file or not. A symbolic link at its end is
+    /// followed if `follow`, or if slashes follow it and nothing is to be made (`makes`).
     ///
     /// # Errors
     /// Those of [`Self::walk_to_parent`].

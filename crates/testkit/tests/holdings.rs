@@ -154,7 +154,7 @@ fn work(core: &SimCore, rng: &mut Rng) -> std::result::Result<(), String> {
             if state(core, *file).map_err(text)? == GONE {
                 return Err(format!("file {file} is gone although it is open"));
             }
-            let found = core.memory().load(core.holding_word(*holding, 1), Ordering::Relaxed);
+            let found = core.held(*holding, 1);
             if found != 8 {
                 return Err(format!("somebody stored {found} into a holding"));
             }

@@ -17,8 +17,6 @@ mod set;
 mod table;
 mod wait;
 
-use core::sync::atomic::Ordering;
-
 use conquest_access::Errno;
 
 use crate::open::OpenFile;
@@ -77,8 +75,8 @@ pub struct Conflict {
 const LOCKED: u64 = 2;
 
 impl Record {
-    /// The part of a file that `fcntl` means by an offset, from the start of the file, and a length:
-    /// 0 is to the end, whatever that is; less than 0 is before the offset.
+    /// The part of a file that `fcntl` means by an offset, from the start of the file, and a
+    /// length: 0 is to the end, whatever that is; less than 0 is before the offset.
     ///
     /// # Errors
     /// `EINVAL` if it begins before the file, `EOVERFLOW` if it ends past what files can have.
@@ -170,26 +168,24 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Notes that the description of `open` may have locks.
     fn note_locked(&self, open: &OpenFile) {
-        let at = self.core().holding_word(open.holding, LOCKED);
-        self.core().memory().store(at, 1, Ordering::Relaxed);
+        self.core().set_held(open.holding, LOCKED, 1);
     }
 
     /// Gives up the locks of the description of `open`, if it has any.
     pub(crate) fn release_locks(&self, open: &OpenFile) -> Result<()> {
-        let at = self.core().holding_word(open.holding, LOCKED);
-        if self.core().memory().load(at, Ordering::Relaxed) == 0 {
+        if self.core().held(open.holding, LOCKED) == 0 {
             return Ok(());
         }
         self.flock(open, None, false)?;
         self.release_records(open, Owner::Open)
     }
 
-    /// Gives the description of `open` a lock on its file, or takes it away: as `flock`. Waits if it
-    /// `waits`.
+    /// Gives the description of `open` a lock on its file, or takes it away: as `flock`. Waits if
+    /// it `waits`.
     ///
     /// # Errors
-    /// `EBADF` if it is open for its name only; `EAGAIN` (`EWOULDBLOCK`), `EINTR`, `ENOLCK`; those of
-    /// the region.
+    /// `EBADF` if it is open for its name only; `EAGAIN` (`EWOULDBLOCK`), `EINTR`, `ENOLCK`; those
+    /// of the region.
     pub fn flock(&self, open: &OpenFile, mode: Option<Mode>, waits: bool) -> Result<()> {
         if open.how.path_only {
             return Err(Errno::EBADF.into());

@@ -1,10 +1,8 @@
 //! Record locks as they stand in holdings.
 
-use core::sync::atomic::Ordering;
-
+use conquest_pm::Held;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_pm::{Core, Held, Holding};
 
 use crate::FileSystem;
 use crate::locks::{Conflict, Mode, Owner, Record};
@@ -90,11 +88,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// The lock, or the wish of the wait, that `held` is; none if it is neither.
     pub(super) fn lock_of_holding(&self, held: Held) -> Option<Lock> {
-        let core: &Core<M, H> = self.core();
+        let core = self.core();
         if !matches!(held.kind, RECORD | RECORD_OF_OPEN | FLOCK | WAIT) {
             return None;
         }
-        let word = |index| word(core, held.holding, index);
+        let word = |index| core.held(held.holding, index);
         let mode = word(MODE);
         let kind = (mode >> 1) as u8;
         let slot = (kind == RECORD).then(|| core.slot_of(held.holding));
@@ -106,9 +104,4 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             process: word(PROCESS) as u32,
         })
     }
-}
-
-/// Word `index` of `holding`. The lock over what is held orders it.
-fn word<M: Memory, H: Host>(core: &Core<M, H>, holding: Holding, index: u64) -> u64 {
-    core.memory().load(core.holding_word(holding, index), Ordering::Relaxed)
 }

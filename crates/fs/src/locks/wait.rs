@@ -1,7 +1,5 @@
 //! Waiting for record locks, and finding out that it would be for ever.
 
-use core::sync::atomic::Ordering;
-
 use conquest_access::Errno;
 use conquest_pm::Holding;
 use conquest_pm::host::Host;
@@ -41,15 +39,14 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Calls who waits with `holding` to try again.
     pub(super) fn call(&self, holding: Holding) {
-        let core = self.core();
-        core.memory().store(core.holding_word(holding, CALLED), 1, Ordering::Relaxed);
-        core.memory().wake(core.holding_word(holding, CALLED), 1);
+        self.core().set_held(holding, CALLED, 1);
+        self.core().wake_held(holding, CALLED);
     }
 
     /// Refuses to let `who` wait for the owners of `conflicts`, if one of them waits for him.
     ///
-    /// A circle is complete when the last one begins to wait. Others' locks may change meanwhile, but
-    /// not those of anybody who waits.
+    /// A circle is complete when the last one begins to wait. Others' locks may change meanwhile,
+    /// but not those of anybody who waits.
     fn refuse_circle(&self, who: Who, conflicts: &[(Holding, Lock)]) -> Result<()> {
         let mut seen: Vec<Who> = Vec::new();
         let mut next: Vec<Who> = conflicts.iter().map(|(_, lock)| lock.who).collect();
@@ -73,9 +70,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let core = self.core();
         let mut wishes = Vec::new();
         core.holdings_of(owner.slot.unwrap_or(u32::MAX), |held| {
-            let called = core.holding_word(held.holding, CALLED);
-            let is_waiting =
-                held.kind == WAIT && core.memory().load(called, Ordering::Relaxed) == 0;
+            let is_waiting = held.kind == WAIT && core.held(held.holding, CALLED) == 0;
             if let Some(wish) = self.lock_of_holding(held).filter(|_| is_waiting)
                 && wish.who == owner
             {

@@ -51,8 +51,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         Ok(len)
     }
 
-    /// Reads bytes from the position on to `out`, as `read`, and moves the position past them. Bytes
-    /// are read by one of those who share the position only.
+    /// Reads bytes from the position on to `out`, as `read`, and moves the position past them.
+    /// Bytes are read by one of those who share the position only.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -66,8 +66,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
     }
 
-    /// Writes `bytes` from `at` on, as `pwrite`; with `O_APPEND`, at the end. How many, fewer only if
-    /// the store is full, or the file as long as it can be.
+    /// Writes `bytes` from `at` on, as `pwrite`; with `O_APPEND`, at the end. How many, fewer only
+    /// if the store is full, or the file as long as it can be.
     ///
     /// # Errors
     /// `EBADF` if it is not open for writing; those of [`FileSystem::write`].
@@ -114,8 +114,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Makes the file as long as `size` bytes, as `ftruncate`.
     ///
     /// # Errors
-    /// `EBADF` if it is open for its name only, `EINVAL` if it is not open for writing, or no regular
-    /// file; those of [`FileSystem::truncate_open`].
+    /// `EBADF` if it is open for its name only, `EINVAL` if it is not open for writing, or no
+    /// regular file; those of [`FileSystem::truncate_open`].
     pub fn truncate_through(&self, who: &Credentials, open: &OpenFile, size: u64) -> Result<()> {
         match open.check_writable() {
             Ok(()) => self.truncate_open(who, open.file, size),

@@ -63,7 +63,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
     }
 
-    /// Makes a regular file named `name` in `directory`, and opens it: nothing is asked of its mode.
+    /// Makes a regular file named `name` in `directory`, and opens it: nothing is asked of its
+    /// mode.
     fn make_open(
         &self,
         who: &Credentials,

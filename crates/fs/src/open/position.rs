@@ -1,9 +1,7 @@
 //! The position of an open file: where the next read or write begins.
 
-use core::sync::atomic::Ordering;
-
 use conquest_access::Errno;
-use conquest_format::Offset;
+use conquest_format::inode::FileType;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
@@ -30,39 +28,39 @@ pub enum Whence {
 }
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
-    fn position_word(&self, open: &OpenFile) -> Offset {
-        self.core().holding_word(open.holding, POSITION)
-    }
-
     /// The position of `open`.
     pub fn position(&self, open: &OpenFile) -> u64 {
-        self.core().memory().load(self.position_word(open), Ordering::Relaxed)
+        self.core().held(open.holding, POSITION)
     }
 
     /// Sets the position of `open`.
     pub(crate) fn set_position(&self, open: &OpenFile, position: u64) {
-        self.core().memory().store(self.position_word(open), position, Ordering::Relaxed);
+        self.core().set_held(open.holding, POSITION, position);
     }
 
     /// Moves the position of `open` on from `from` to `to`; whether it was still there.
     pub(crate) fn advance(&self, open: &OpenFile, from: u64, to: u64) -> bool {
-        let at = self.position_word(open);
-        let memory = self.core().memory();
-        memory.compare_exchange(at, from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.core().replace_held(open.holding, POSITION, from, to)
     }
 
     /// Sets the position of `open`, as `lseek`: the new one.
     ///
     /// # Errors
     /// - `EBADF`: it is open for its name only;
-    /// - `EINVAL`: it would be before the beginning, or farther than a file can be long;
+    /// - `EINVAL`: it would be before the beginning, or farther than a file can be long; or it is a
+    ///   directory, in which there are only cookies to return to;
     /// - `ENXIO`: there is no such data or hole;
     /// - those of [`FileSystem::stat`] and [`FileSystem::seek`].
     pub fn seek_to(&self, open: &OpenFile, offset: i64, whence: Whence) -> Result<u64> {
         if open.how.path_only {
             return Err(Errno::EBADF.into());
         }
-        let size_max = self.size_max().cast_signed();
+        let is_directory = open.file_type == FileType::Directory;
+        if is_directory && !matches!(whence, Whence::Start | Whence::Current) {
+            // Positions there are cookies.
+            return Err(Errno::EINVAL.into());
+        }
+        let most = if is_directory { i64::MAX } else { self.size_max().cast_signed() };
         let base = match whence {
             Whence::Start => 0,
             Whence::Current => self.position(open).cast_signed(),
@@ -75,7 +73,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 return Ok(found);
             }
         };
-        let position = base.checked_add(offset).filter(|new| (0..=size_max).contains(new));
+        let position = base.checked_add(offset).filter(|new| (0..=most).contains(new));
         let position = position.ok_or(Errno::EINVAL)?.cast_unsigned();
         self.set_position(open, position);
         Ok(position)

@@ -1,0 +1,177 @@
+//! Ending what the dead hold, and what was kept in existence by that alone.
+
+use core::sync::atomic::Ordering;
+
+use conquest_format::volatile::holding::PER_CHUNK;
+use conquest_format::volatile::{head, slot};
+
+use super::{DEAD, Held, Holding, KIND};
+use crate::core::{Core, NO_SLOT};
+use crate::host::Host;
+use crate::memory::Memory;
+use crate::tx::Tx;
+use crate::{Error, Result};
+
+/// Ends a holding that its process can't end: called with a transaction, the holding, and its
+/// orphan's word. It takes the lock over what the holding or the word names, sees that the word is
+/// still the same, and stages that the orphan is moved or is no more, with [`Tx::set_orphan`].
+pub type BurialHandler<M, H> =
+    Box<dyn Fn(&mut Tx<'_, M, H>, Held, u64) -> Result<()> + Send + Sync>;
+
+impl<M: Memory, H: Host> Core<M, H> {
+    /// Says that there may be something to bury. Exchanged, not stored: see
+    /// [`Self::tell_of_orphans`].
+    pub(crate) fn tell_of_burials(&self) {
+        let flag = self.geometry.head(head::BURIALS);
+        let (Ok(_) | Err(_)) = self.update(flag, 0, Ordering::Release, |_| Some(1));
+    }
+
+    /// Marks the holdings of slot `number`, whose process is dead and whose kernel lock the caller
+    /// holds, or which is detaching.
+    pub(crate) fn mark_dead(&self, number: u32) {
+        for chunk in self.chunks_of(number) {
+            for index in 0..PER_CHUNK {
+                let at = self.key_word(Holding::new(chunk, index));
+                let word = self.memory.load(at, Ordering::Relaxed);
+                if word != 0 && word & DEAD == 0 {
+                    // What is marked already may be buried at this moment.
+                    let (Ok(_) | Err(_)) = self.memory.compare_exchange(
+                        at,
+                        word,
+                        word | DEAD,
+                        Ordering::Release,
+                        Ordering::Relaxed,
+                    );
+                }
+            }
+        }
+        self.tell_of_burials();
+    }
+
+    /// Buries what the dead have left, if there is anything, and takes back their chunks.
+    pub(crate) fn bury_all(&self) -> Result<()> {
+        let flag = self.geometry.head(head::BURIALS);
+        if self.value(flag, Ordering::Relaxed) == 0 || !self.replace(flag, 1, 0, Ordering::Acquire)
+        {
+            return Ok(());
+        }
+        for chunk in 0..self.chunks() {
+            for holding in (0..PER_CHUNK).map(|index| Holding::new(chunk, index)) {
+                // The orphan first: who has named it there has seen the key, so the key is seen too.
+                let orphan = self.memory.load(self.orphan_word(holding), Ordering::Acquire);
+                let word = self.present_word(holding);
+                if (word & DEAD != 0 || word == 0 && orphan != 0)
+                    && let Err(error) = self.bury(holding, word)
+                {
+                    self.tell_of_burials();
+                    return Err(error);
+                }
+            }
+        }
+        self.take_chunks_back()
+    }
+
+    /// The key's word of `holding`, 0 if its chunk is nobody's.
+    fn present_word(&self, holding: Holding) -> u64 {
+        let owner = self.geometry.chunk_owner(holding.place().0);
+        match self.value(owner, Ordering::Acquire) {
+            0 => 0,
+            _ => self.memory.load(self.key_word(holding), Ordering::Acquire),
+        }
+    }
+
+    /// Ends `holding`, whose key's word is `word`, unless somebody else does it.
+    pub(super) fn bury(&self, holding: Holding, word: u64) -> Result<()> {
+        let at = self.key_word(holding);
+        let end = || {
+            if word != 0 {
+                let (Ok(_) | Err(_)) =
+                    self.memory.compare_exchange(at, word, 0, Ordering::Release, Ordering::Relaxed);
+            }
+        };
+        if word != 0 && word & KIND == 0 {
+            // Its process died before anybody could see it.
+            end();
+            return Ok(());
+        }
+        let Some(handler) = &self.options.burials else {
+            return Err(Error::NoBurials { path: self.path.clone() });
+        };
+        loop {
+            let mut tx = self.begin()?;
+            let orphan = self.memory.load(self.orphan_word(holding), Ordering::Relaxed);
+            if (word, orphan) == (0, 0) {
+                // Somebody else has buried it.
+                return Ok(());
+            }
+            match handler(&mut tx, Held::unpack(holding, word), orphan) {
+                Ok(()) => {}
+                Err(Error::Again) => continue,
+                Err(error) => return Err(error),
+            }
+            if self.present_word(holding) != word {
+                return Ok(());
+            }
+            tx.commit_part()?;
+            // While the lock is held: nobody can name an orphan in between.
+            end();
+            return tx.commit_and_finish();
+        }
+    }
+
+    /// Takes back the chunks of slots that nobody has, if nothing is in them.
+    fn take_chunks_back(&self) -> Result<()> {
+        for number in 0..self.geometry.shape().slots {
+            let record = self.geometry.slot(number);
+            let is_left = self.value(record.plus(slot::CHUNK), Ordering::Relaxed) != 0
+                && self.value(record.plus(slot::STATE), Ordering::Relaxed) == 0;
+            if is_left && let Some(claim) = self.host.claim(number)? {
+                if self.value(record.plus(slot::STATE), Ordering::Relaxed) == 0 {
+                    self.free_chunks(number);
+                }
+                drop(claim);
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees the chunks of slot `number`, which has no process, if nothing is in them.
+    pub(crate) fn free_chunks(&self, number: u32) {
+        let is_free = |chunk| {
+            (0..PER_CHUNK).all(|index| {
+                let holding = Holding::new(chunk, index);
+                self.memory.load(self.key_word(holding), Ordering::Relaxed) == 0
+            })
+        };
+        if number == NO_SLOT || !self.chunks_of(number).all(is_free) {
+            return;
+        }
+        let link = self.geometry.slot(number).plus(slot::CHUNK);
+        self.set_value(link, 0, Ordering::Relaxed);
+        for chunk in self.chunks_of(number) {
+            self.set_value(self.geometry.chunk_owner(chunk), 0, Ordering::Release);
+        }
+    }
+
+    /// The slot of the process that has `holding`.
+    pub fn slot_of(&self, holding: Holding) -> u32 {
+        let owner = self.geometry.chunk_owner(holding.place().0);
+        self.value(owner, Ordering::Relaxed).wrapping_sub(1)
+    }
+
+    /// If the process that has `holding` is dead, recovers it and ends what it held; whether it
+    /// was.
+    ///
+    /// # Errors
+    /// Those of the host; of recovery, and of burials.
+    pub fn recover_holder(&self, holding: Holding) -> Result<bool> {
+        let number = self.slot_of(holding);
+        let is_own = number == self.slot.load(Ordering::Relaxed);
+        if is_own || number >= self.geometry.shape().slots || self.host.is_claimed(number)? {
+            return Ok(false);
+        }
+        let recovered = self.recover_slot(number)?;
+        self.bury_all()?;
+        Ok(recovered)
+    }
+}
