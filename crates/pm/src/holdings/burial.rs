@@ -57,7 +57,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         for chunk in 0..self.chunks() {
             for holding in (0..PER_CHUNK).map(|index| Holding::new(chunk, index)) {
-                // The orphan first: who has named it there has seen the key, so the key is seen too.
+                // The orphan first: who has named it there has seen the key, which is seen then.
                 let orphan = self.memory.load(self.orphan_word(holding), Ordering::Acquire);
                 let word = self.present_word(holding);
                 if (word & DEAD != 0 || word == 0 && orphan != 0)
