@@ -15,7 +15,7 @@ use conquest_fs::attributes::SetTime;
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::dir::FileType;
 use conquest_fs::names::{New, Renaming};
-use conquest_fs::open::bury;
+use conquest_fs::open::{How, bury};
 use conquest_fs::paths::Path as FilePath;
 use conquest_fs::walk::Base;
 use conquest_fs::xattr::Setting;
@@ -66,18 +66,23 @@ pub enum Op {
     Range(&'static str, Allocate, u64, u64),
     /// Gives a file an attribute of so many bytes, or none.
     Attribute(&'static str, Option<usize>),
+    /// Opens a file, removes it, writes to it if it has no name any more, and closes it.
+    UnlinkOpen(&'static str),
+    /// Makes a file without a name in the directory, writes so many bytes to it, gives it the name,
+    /// and closes it.
+    LinkOpen(&'static str, usize, &'static str),
 }
 
 use Op::{
-    Append, Attribute, Link, Make, MakeDirectory, MakeLong, Range, RemoveDirectory, Rename,
-    SetMode, SetOwner, SetTime as Time, Symlink, Truncate, Unlink, Write,
+    Append, Attribute, Link, LinkOpen, Make, MakeDirectory, MakeLong, Range, RemoveDirectory,
+    Rename, SetMode, SetOwner, SetTime as Time, Symlink, Truncate, Unlink, UnlinkOpen, Write,
 };
 
 /// Names of 255 bytes that the directory `k` begins with: they fill its one bucket.
 const LONG_NAMES: u32 = 14;
 
 /// The operations: all kinds of them, in all positions, that succeed or not.
-pub const OPERATIONS: [Op; 46] = [
+pub const OPERATIONS: [Op; 50] = [
     Make("n"),
     Make("d/n"),
     MakeDirectory("m"),
@@ -124,6 +129,10 @@ pub const OPERATIONS: [Op; 46] = [
     Attribute("e/f", Some(3000)),
     Attribute("e/f", None),
     Attribute("d", Some(100)),
+    UnlinkOpen("a"),
+    UnlinkOpen("k/y"),
+    LinkOpen("d", 3000, "d/t"),
+    LinkOpen("", 100, "g"),
 ];
 
 /// What the tree is before: `a` has packed content, `k/y` an extent and `e/f` a tree. No operation
@@ -170,6 +179,8 @@ impl Op {
             Truncate(..) => "truncate",
             Attribute(_, Some(_)) => "setxattr",
             Attribute(_, None) => "removexattr",
+            UnlinkOpen(_) => "unlink while open",
+            LinkOpen(..) => "link an open file",
             Range(_, Allocate::Hole, ..) => "punch",
             Range(_, Allocate::Zeros { .. }, ..) => "zero",
             Range(_, Allocate::Space { .. }, ..) => "allocate",
@@ -187,6 +198,11 @@ impl Op {
         let who = &root_user();
         let find = |path| files.find(who, at(path), true);
         let done = match *self {
+            UnlinkOpen(path) => unlink_open(files, at(path)),
+            LinkOpen(directory, len, path) => {
+                let directory = if directory.is_empty() { "." } else { directory };
+                link_open(files, at(directory), len, at(path))
+            }
             Make(path) => files.create_at(who, at(path), New::Regular, 0o644).map(drop),
             MakeDirectory(path) => files.create_at(who, at(path), New::Directory, 0o755).map(drop),
             Symlink(len, path) => {
@@ -232,6 +248,42 @@ impl Op {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Opens the file at `path`, removes it, writes to it, and closes it.
+fn unlink_open<M: Memory, H: Host>(
+    files: &FileSystem<M, H>,
+    path: FilePath<'_>,
+) -> Result<(), Error> {
+    let who = &root_user();
+    let how = How::from_open(libc::O_RDWR as u32, 0)?;
+    let open = files.open_at(who, path, &how)?;
+    let done = files.remove_at(who, path, Removal::File).and_then(|()| {
+        // Unless it has another name, where it would be seen.
+        match files.stat(open.file)?.links {
+            0 => files.write_next(who, &open, &content(7, 3000)).map(drop),
+            _ => Ok(()),
+        }
+    });
+    files.close(&open)?;
+    done
+}
+
+/// Makes a file without a name, writes to it, gives it one, and closes it.
+fn link_open<M: Memory, H: Host>(
+    files: &FileSystem<M, H>,
+    directory: FilePath<'_>,
+    len: usize,
+    path: FilePath<'_>,
+) -> Result<(), Error> {
+    let who = &root_user();
+    let how = How::from_open((libc::O_TMPFILE | libc::O_RDWR) as u32, 0o644)?;
+    let open = files.open_at(who, directory, &how)?;
+    let done = files
+        .write_next(who, &open, &content(9, len))
+        .and_then(|_| files.link_open(who, &open, path));
+    files.close(&open)?;
+    done
 }
 
 /// The one attribute that files have here.
