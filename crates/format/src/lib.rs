@@ -23,6 +23,7 @@ pub mod journal;
 pub mod kind;
 mod offset;
 pub mod pointer;
+pub mod saved;
 pub mod superblock;
 pub mod volatile;
 

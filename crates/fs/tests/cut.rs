@@ -12,6 +12,7 @@ use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::names::New;
 use conquest_fs::{Error, FileId};
 use conquest_testkit::files::{SimFiles, attach, base, root_user, shape};
+use conquest_testkit::judge::judge_attached;
 use conquest_testkit::{DyingMemory, Fate, Image, RecordingMemory, World};
 
 /// Pages of the file, each of which stands alone, and of another one that separates them: more than
@@ -93,8 +94,10 @@ fn die_everywhere(
         }
         deaths += 1;
         // Before anybody finishes it, too.
+        judge_attached(witness.core()).unwrap_or_else(|what| panic!("store {store}: {what}"));
         assert!(is_right(seen(&witness)), "death at store {store}: {:?}", seen(&witness));
         witness.core().recover().unwrap();
+        judge_attached(witness.core()).unwrap_or_else(|what| panic!("store {store}: {what}"));
         assert_eq!(witness.check().unwrap().findings, [], "death at store {store}");
         assert!(is_right(seen(&witness)), "death at store {store}: {:?}", seen(&witness));
         if let Some(one) = file(&witness, b"one") {

@@ -22,6 +22,7 @@ use conquest_pm::media::{Mapped, OsHost, Source};
 use conquest_pm::{Access, Options, Region};
 use conquest_testkit::Rng;
 use conquest_testkit::files::{new_file_system, root_user};
+use conquest_testkit::judge::judge_attached;
 
 /// Most bytes of one operation, as with fsx.
 const LEN_MAX: u64 = 64 << 10;
@@ -269,6 +270,7 @@ impl Test {
             self.check_range(at, 1 << 20);
             at += 1 << 20;
         }
+        judge_attached(self.files.core()).unwrap();
         let census = self.files.check().unwrap();
         assert_eq!(census.findings, []);
     }
@@ -278,6 +280,7 @@ impl Test {
         self.check_all();
         let who = &root_user();
         self.files.remove(who, self.files.root(), b"file", Removal::File).unwrap();
+        judge_attached(self.files.core()).unwrap();
         assert_eq!(self.files.check().unwrap().findings, []);
         let left = self.files.core().pages_used().saturating_sub(pages);
         // A slab of each kind may stay with its lane.

@@ -13,6 +13,7 @@ use conquest_fs::content::WriteAt;
 use conquest_fs::names::{New, Renaming};
 use conquest_fs::{Errno, Error, FileId};
 use conquest_testkit::files::{SimFiles, attach, base, describe, root_user, shape};
+use conquest_testkit::judge::judge;
 use conquest_testkit::schedule::{ScheduleOptions, Search, run};
 use conquest_testkit::{Actor, DyingMemory, Image, RecordingMemory, Rng, World};
 
@@ -284,9 +285,10 @@ fn every_history_is_one_of_operations_in_some_order() {
         Ok(())
     };
     let mut met = 0;
-    let verdict = |state: &State, _: &RecordingMemory| {
+    let verdict = |state: &State, memory: &RecordingMemory| {
         let history = state.history.lock().unwrap().clone();
         let end = describe(&state.files[0])?;
+        judge(memory.image())?;
         let mut trees = Trees { image: Arc::clone(&image), known: HashMap::new() };
         let overlap = |one: &Done| {
             history.iter().any(|other| {

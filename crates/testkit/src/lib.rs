@@ -7,6 +7,7 @@
 //! - [`SimHost`]: processes, claims, space and time without an operating system.
 //! - [`shelf`]: a structure on the region that uses all of it, and can tell half-done operations.
 //! - [`files`]: operations on a small tree of files, and what a tree is.
+//! - [`judge`]: the offline checker, asked about all of them.
 //! - [`scenario`]: recorded runs of a shelf and the oracle for their crashes.
 //! - [`DyingMemory`]: any memory, with an accident before its n-th store.
 //!
@@ -28,6 +29,7 @@ pub mod explore;
 pub mod files;
 mod image;
 pub mod inflight;
+pub mod judge;
 mod log;
 mod options;
 mod plan;

@@ -26,7 +26,8 @@ const STORES: [(&str, usize); 9] = [
     ("compare_exchange", 5),
 ];
 /// Where they may be called.
-const STORE_PLACES: [&str; 2] = ["crates/pm/src/", "crates/testkit/"];
+const STORE_PLACES: [&str; 3] =
+    ["crates/conquest/src/store/bytes.rs", "crates/pm/src/", "crates/testkit/"];
 
 /// Names that write through raw pointers: alone, or after `ptr::`.
 const RAW_WRITES: [&str; 11] = [

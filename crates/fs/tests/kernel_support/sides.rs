@@ -24,6 +24,7 @@ use conquest_peers::sys::{self, Outcome, Privileges};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{Mapped, OsHost, Source};
 use conquest_pm::{Options, Region};
+use conquest_testkit::judge::judge_attached;
 
 use super::caller::Caller;
 use super::handles::Handles;
@@ -148,6 +149,7 @@ impl Ours {
 
     /// Checks every rule of the store; how many files and directories there are.
     pub fn check(&self) -> u64 {
+        judge_attached(self.files.core()).unwrap();
         let census = self.files.check().unwrap();
         assert_eq!(census.findings, []);
         census.files + census.directories

@@ -6,6 +6,7 @@ use std::time::Duration;
 use conquest_format::{Geometry, checksum};
 use conquest_fs::Error;
 use conquest_testkit::files::{self, Op, attach, describe};
+use conquest_testkit::judge::judge;
 use conquest_testkit::schedule::{ScheduleOptions, Search, run};
 use conquest_testkit::{
     Actor, CrashPoint, DyingMemory, Image, Mark, Recording, RecordingMemory, World,
@@ -125,17 +126,20 @@ fn orders(scripts: &[Vec<Op>]) -> Vec<Vec<(usize, Op)>> {
 }
 
 impl Scenario {
-    /// Recovers the file system in `memory` and compares it with what had been acknowledged.
+    /// Recovers the file system in `memory` and compares it with what had been acknowledged. The
+    /// checker is asked before, about the image as the crash left it, and after.
     pub(crate) fn judge(
         &self,
         memory: &RecordingMemory,
         point: &CrashPoint<'_>,
     ) -> Result<u64, String> {
+        judge(memory.image()).map_err(|what| format!("before recovery: {what}"))?;
         let world = World::new(memory.clock());
         let alive = DyingMemory::counting(memory.this_thread());
         let files = attach(alive, &world, 5).map_err(|error| error.to_string())?;
         memory.this_thread().mark(Mark::Recovered);
         let tree = describe(&files)?;
+        judge(memory.image()).map_err(|what| format!("after recovery: {what}"))?;
         let fits = |(actor, &done): (u32, &u64)| {
             let least = point.last_acknowledged(actor).unwrap_or(0);
             (least..=point.last_begun(actor).unwrap_or(0)).contains(&done)

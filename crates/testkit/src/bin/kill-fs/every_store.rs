@@ -8,6 +8,7 @@ use conquest_fs::FileId;
 use conquest_fs::names::{New, Renaming};
 use conquest_testkit::Fate;
 use conquest_testkit::files::{OPERATIONS, Op, describe, prepare, root_user};
+use conquest_testkit::judge::judge_attached;
 
 use crate::arena::{Files, attach, attach_safely, template};
 use crate::kill::crew::share;
@@ -93,6 +94,7 @@ impl Case {
     /// Checks what is there after the victim's end: the tree before, unless it has finished, or the
     /// tree after; and that others can go on.
     fn judge(&self, files: &Files, finished: bool) -> Result<(), String> {
+        judge_attached(files.core()).map_err(|what| format!("before recovery: {what}"))?;
         let text = |error: conquest_pm::Error| format!("recovery: {error}");
         files.core().recover().map_err(text)?;
         let lines = describe(files)?;
@@ -105,7 +107,8 @@ impl Case {
         for op in LATER {
             op.perform(files).map_err(|error| format!("{op:?}: {error}"))?;
         }
-        describe(files).map(drop)
+        describe(files)?;
+        judge_attached(files.core()).map(drop)
     }
 }
 

@@ -9,6 +9,7 @@ use conquest_fs::FileId;
 use conquest_fs::names::New;
 use conquest_testkit::Rng;
 use conquest_testkit::files::root_user;
+use conquest_testkit::judge::judge_attached;
 
 use crate::arena::{Files, attach_safely, template};
 use crate::kill::crew::share;
@@ -112,6 +113,7 @@ impl Load {
             if self.rng.chance(1, 2) {
                 self.files = attach_safely(&self.region)?;
             }
+            judge_attached(self.files.core())?;
             let census = self.files.check().map_err(|error| error.to_string())?;
             if let Some(finding) = census.findings.first() {
                 return Err(format!("{finding} (and {} more)", census.findings.len() - 1));

@@ -1,0 +1,160 @@
+//! Processes that work on a store and are killed.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::model::{Op, World};
+use crate::reason::{Reason, Result};
+use crate::report::Report;
+use crate::rng::Rng;
+use crate::tree::{Bits, Inner, New, Tree};
+
+/// Longest wait for a worker to begin.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Work on a store until killed, for the demonstration.
+#[derive(Args)]
+pub(crate) struct Worker {
+    /// The store.
+    store: PathBuf,
+    /// What the operations follow from.
+    seed: u64,
+}
+
+/// The directory in which a worker of `seed` works.
+pub(super) fn directory_name(seed: u64) -> String {
+    format!("work-{seed:016x}")
+}
+
+/// Works until it is killed, or nobody reads what it acknowledges.
+pub(crate) fn run(args: &Worker) -> ExitCode {
+    let report = Report::new("demo-worker");
+    report.take_plain(work(args));
+    report.code()
+}
+
+/// Does operations. For each one that is done, a byte is written, at once.
+fn work(args: &Worker) -> Result<()> {
+    let store = crate::session::attach(&args.store)?;
+    let files = Inner::new(store.fs());
+    let directory = files.child(&files.fs.root(), directory_name(args.seed).as_bytes())?;
+    let mut world = World::default();
+    let mut rng = Rng::new(args.seed);
+    let mut acknowledge = std::io::stdout().lock();
+    loop {
+        let op = Op::next(&mut rng, &world);
+        op.perform(&files, &directory)?;
+        op.apply(&mut world);
+        // Standard output keeps what is no line, so it is told to let go.
+        if acknowledge.write_all(b".").and_then(|()| acknowledge.flush()).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// A worker, and who counts what it acknowledges.
+struct Member {
+    child: Child,
+    counter: Option<JoinHandle<u64>>,
+}
+
+/// Workers, killed at the latest when this goes.
+pub(super) struct Crew(Vec<Member>);
+
+impl Crew {
+    /// One worker for each of `seeds`, all of which have begun.
+    ///
+    /// # Errors
+    /// What the system says, or that they did not begin in time.
+    pub(super) fn start(store: &Path, seeds: &[u64]) -> Result<Crew> {
+        prepare(store, seeds)?;
+        let program = std::env::current_exe()?;
+        let mut crew = Crew(Vec::new());
+        let (begun, first_bytes) = std::sync::mpsc::channel();
+        for seed in seeds {
+            let mut command = Command::new(&program);
+            command.arg("demo-worker").arg(store).arg(seed.to_string());
+            let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+            let output = child.stdout.take();
+            let begun = begun.clone();
+            let counter = std::thread::spawn(move || {
+                output.map_or(0, |mut output| count(&mut output, || _ = begun.send(())))
+            });
+            crew.0.push(Member { child, counter: Some(counter) });
+        }
+        let deadline = Instant::now() + PATIENCE;
+        for _ in seeds {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if first_bytes.recv_timeout(left).is_err() {
+                return Err(Reason::rule("a worker did not begin to work (see its message)"));
+            }
+        }
+        Ok(crew)
+    }
+
+    /// Kills all of them: how many operations each has acknowledged.
+    ///
+    /// # Errors
+    /// What the system says; that one had ended by itself.
+    pub(super) fn kill(mut self) -> Result<Vec<u64>> {
+        let mut counts = Vec::new();
+        for member in &mut self.0 {
+            if let Some(status) = member.child.try_wait()? {
+                let text = format!("a worker ended by itself, with {status}");
+                return Err(Reason::Rule(text));
+            }
+            member.child.kill()?;
+            member.child.wait()?;
+            let counter = member.counter.take();
+            let counted = counter.map_or(Ok(0), JoinHandle::join);
+            counts.push(counted.map_err(|_| Reason::rule("what a worker did was not counted"))?);
+        }
+        Ok(counts)
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for member in &mut self.0 {
+            // Whoever is dead already can't be killed again.
+            let _ = member.child.kill();
+            let _ = member.child.wait();
+        }
+    }
+}
+
+/// Counts the bytes of `output` to its end; calls `begun` at the first one.
+fn count(output: &mut impl Read, begun: impl FnOnce()) -> u64 {
+    let mut begun = Some(begun);
+    let mut buffer = [0; 4096];
+    let mut total = 0;
+    loop {
+        match output.read(&mut buffer) {
+            Ok(0) => return total,
+            Ok(len) => {
+                total += len as u64;
+                if let Some(begun) = begun.take() {
+                    begun();
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return total,
+        }
+    }
+}
+
+/// Makes the directories in which they work.
+fn prepare(store: &Path, seeds: &[u64]) -> Result<()> {
+    let store = crate::session::attach(store)?;
+    let files = Inner::new(store.fs());
+    for seed in seeds {
+        let name = directory_name(*seed);
+        files.make(&files.fs.root(), name.as_bytes(), New::Directory, Bits::Exact(0o700))?;
+    }
+    Ok(store.detach()?)
+}

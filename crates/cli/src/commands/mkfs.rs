@@ -1,0 +1,117 @@
+//! `conquest mkfs`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use conquest::{CorePlace, Medium, NewStore, Placement, Preset, Store};
+
+use crate::place;
+use crate::reason::Reason;
+use crate::report::Report;
+use crate::size;
+
+/// Make a store.
+#[derive(Args)]
+#[command(
+    after_help = "A store is a directory. Its core, which holds everything, is put into shared RAM
+unless --core names a file or a device of persistent memory.
+
+Examples:
+  conquest mkfs store
+  conquest mkfs --size-max 8G store
+  conquest mkfs --core /mnt/pmem/core --medium dax /srv/store"
+)]
+pub(crate) struct Mkfs {
+    /// File or device for the core.
+    #[arg(long, value_name = "PATH")]
+    core: Option<PathBuf>,
+    /// Most bytes that it may grow to, for life [default: half of the RAM, or what there is].
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    size_max: Option<u64>,
+    /// Bytes that it has from the start [default: 16M].
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    size: Option<u64>,
+    /// What the core is kept on: auto, ram, battery, dax, disk.
+    #[arg(long, default_value_t = Medium::Auto)]
+    medium: Medium,
+    /// Where contents of files go: conquest, simfs, dfs.
+    #[arg(long, default_value_t = Preset::Conquest)]
+    preset: Preset,
+    /// Most bytes in a regular file.
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    file_size_max: Option<u64>,
+    /// Permissions of the store's own files, octal.
+    #[arg(long, value_parser = octal, value_name = "MODE", default_value = "600")]
+    mode: u32,
+    /// Permissions of the root directory in the store, octal.
+    #[arg(long, value_parser = octal, value_name = "MODE", default_value = "755")]
+    root_mode: u32,
+    /// Operations that can change it at the same time [default: by the processors].
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    lanes: u32,
+    /// Processes that can attach it at the same time [default: by the processors].
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    slots: u32,
+    /// Locks that its files share, a power of two [default: by the size].
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    locks: u32,
+    /// Replace a store that is there already. Everything in it is lost.
+    #[arg(long)]
+    force: bool,
+    /// Say nothing of success.
+    #[arg(short, long)]
+    quiet: bool,
+    /// The directory: a new or an empty one.
+    store: OsString,
+}
+
+fn octal(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err(format!("{text:?} is no mode: octal digits, 0 to 7777")),
+    }
+}
+
+pub(crate) fn run(args: &Mkfs) -> ExitCode {
+    let report = Report::new("mkfs");
+    let directory = place::store(&args.store);
+    let defaults = NewStore::default();
+    let new = NewStore {
+        core: args.core.clone().map_or(CorePlace::Default, CorePlace::Path),
+        size_max: args.size_max.unwrap_or(0),
+        size: args.size.unwrap_or(0),
+        medium: args.medium,
+        file_size_max: args.file_size_max.unwrap_or(defaults.file_size_max),
+        placement: Placement::of(args.preset),
+        mode: args.mode,
+        root_mode: args.root_mode,
+        lanes: args.lanes,
+        slots: args.slots,
+        locks: args.locks,
+        force: args.force,
+        ..defaults
+    };
+    let made = Store::make(&directory, &new).map_err(Reason::from);
+    if report.take_plain(made).is_some() && !args.quiet {
+        report.take_plain(tell(&directory));
+    }
+    report.code()
+}
+
+/// Says what was made, as it is found.
+fn tell(directory: &std::path::Path) -> crate::reason::Result<()> {
+    let store = crate::session::attach(directory)?;
+    let info = store.info();
+    let label = place::host_label(directory);
+    let text = format!(
+        "made the store {label}, for up to {} in {}\nits core is {}\nsurvives {}\n",
+        size::human(info.usage.total),
+        info.core_kind,
+        place::host_label(&info.core),
+        info.survives.words,
+    );
+    crate::output::all(text.as_bytes())?;
+    Ok(store.detach()?)
+}

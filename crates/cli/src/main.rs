@@ -1,0 +1,7 @@
+//! The program `conquest`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    conquest_cli::run()
+}

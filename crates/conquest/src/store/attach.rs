@@ -1,0 +1,77 @@
+//! Attaching a store. What it costs does not depend on the number of files, however the store was
+//! left: a look at `store.toml`, and what it costs to attach a region.
+
+use std::path::Path;
+
+use conquest_pm::{Access, Holder, Options};
+
+use super::directory::SETTINGS;
+use super::lock::{StoreLock, absolute};
+use super::settings::{Settings, is_absent};
+use super::{Attach, Store, live, make, region};
+use crate::error::failed;
+use crate::{Error, Result};
+
+impl Store {
+    /// Attaches the store in `directory`: finds its live core, checks that it is the right one, and
+    /// attaches it.
+    ///
+    /// # Errors
+    /// What is wrong with the store, or who is in the way.
+    pub fn attach(directory: &Path, how: &Attach) -> Result<Store> {
+        let given = directory;
+        is_store(given)?;
+        let directory = absolute(given);
+        let _lock = StoreLock::take(&directory, "attaching it", how.patience)?;
+        // Half a core takes memory. That it stays, as without the right to write, harms nobody.
+        let _cleared = make::clear_partials(&directory);
+        let mut settings = Settings::read(&directory)?;
+        let home = live::home(&directory, &settings)?;
+        let found = live::find(&directory, &settings, how.adopt)?;
+        if !how.adopt {
+            live::refuse_torn(&directory, &settings, &found)?;
+        }
+        let access = Access { write_back: how.write_back, shield: how.shield };
+        let options = Options {
+            on_slow: how.on_slow.clone().map(|told| -> Box<dyn Fn(Holder) + Send + Sync> {
+                Box::new(move |holder| told(holder))
+            }),
+            attach_patience: how.patience,
+            ..Options::default()
+        };
+        let core = region::open(&found.path, access, options)?;
+        let uuid = region::superblock(&core)?.uuid;
+        if uuid != found.live.region.0 {
+            // Replaced between the look and the attaching.
+            let (expected, found_id) = (found.live.region, crate::Id(uuid));
+            let core = found.path;
+            return Err(Error::CoreOfAnother { directory, core, expected, found: found_id });
+        }
+        let swap = how.keep_from_swap.then(|| core.memory().keep_from_swap());
+        let fs = region::files(core)?;
+        let is_news = settings.live != found.live || settings.next.is_some();
+        if is_news || settings.home != home {
+            (settings.live, settings.next, settings.home) = (found.live, None, home);
+            let written = settings.write(&directory);
+            // Only what was asked for must be written: the rest is found out again next time, by
+            // whoever may write.
+            if how.adopt {
+                written?;
+            }
+        }
+        let was_dirty = !found.superblock.clean;
+        Ok(Store { directory, core: found.path, settings, swap, was_dirty, fs })
+    }
+}
+
+/// Refuses what is no store, before anything is made or locked there.
+pub(crate) fn is_store(directory: &Path) -> Result<()> {
+    let path = directory.join(SETTINGS);
+    match std::fs::symlink_metadata(&path) {
+        Ok(_) => Ok(()),
+        Err(error) if is_absent(&error) => {
+            Err(Error::NotAStore { directory: directory.to_owned() })
+        }
+        Err(error) => Err(failed(&path, "look at it")(error)),
+    }
+}

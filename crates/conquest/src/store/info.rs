@@ -1,0 +1,253 @@
+//! What a store is, and what it survives.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use conquest_format::geometry::Shape;
+use conquest_format::{GROUP, PAGE};
+use conquest_pm::media::{HugePages, Swap};
+use conquest_pm::persist::WriteBack;
+
+use super::attached::{Attached, attached};
+use super::new::{Medium, Placement};
+use super::place::Space;
+use super::{Store, default_place, directory, region};
+use crate::Id;
+
+/// The first number of users who log in.
+const USERS: u32 = 1000;
+
+/// What a completed operation survives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Survives {
+    /// The death of any process, at once.
+    pub process_death: bool,
+    /// A restart of the machine in order, without saving before.
+    pub restart: bool,
+    /// A power failure, at once.
+    pub power_failure: bool,
+    /// The same in words.
+    pub words: &'static str,
+}
+
+impl Survives {
+    /// What operations on a core of `medium` survive.
+    #[must_use]
+    pub const fn on(medium: Medium) -> Survives {
+        let (restart, power_failure, words) = match medium {
+            Medium::Auto | Medium::Ram => (
+                false,
+                false,
+                "the death of processes at once; a restart only through `conquest save` and \
+                 `conquest restore`",
+            ),
+            Medium::Battery => (
+                false,
+                false,
+                "the death of processes at once; a power failure if `conquest save` runs on the \
+                 battery; a restart through `conquest save` and `conquest restore`",
+            ),
+            Medium::Dax => (true, true, "the death of processes, and power failures, at once"),
+            Medium::Disk => (
+                true,
+                false,
+                "the death of processes at once; a restart in order; a power failure may leave it \
+                 unusable (a last resort)",
+            ),
+        };
+        Survives { process_death: true, restart, power_failure, words }
+    }
+}
+
+impl fmt::Display for Survives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.words)
+    }
+}
+
+/// Space of a store, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Bytes in a block.
+    pub block: u64,
+    /// What the store can hold at most.
+    pub total: u64,
+    /// What files and metadata take.
+    pub used: u64,
+    /// What can still be had: up to the maximum, as far as the core's file system has space.
+    pub free: u64,
+    /// For what there is space whatever others take: `used` and some of `free`.
+    pub reserved: u64,
+    /// Most bytes in a name.
+    pub name_max: u64,
+    /// Most bytes in a regular file.
+    pub file_size_max: u64,
+}
+
+/// What a store is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Info {
+    /// Its directory.
+    pub directory: PathBuf,
+    /// Its identity.
+    pub uuid: Id,
+    /// The identity of its region.
+    pub region: Id,
+    /// Nanoseconds since 1970 at which it was made.
+    pub created: u64,
+    /// Its core's file.
+    pub core: PathBuf,
+    /// What that file is, in words.
+    pub core_kind: String,
+    /// What the core is kept on.
+    pub medium: Medium,
+    /// What a completed operation survives.
+    pub survives: Survives,
+    /// How this process makes stores durable.
+    pub write_back: WriteBack,
+    /// Whether this process has huge pages.
+    pub huge_pages: HugePages,
+    /// Whether the core can be swapped out; none if this process did not ask.
+    pub swap: Option<Swap>,
+    /// Where contents of files go.
+    pub placement: Placement,
+    /// Its space.
+    pub usage: Usage,
+    /// Bytes of address space that the region has.
+    pub mapped: u64,
+    /// Its shape.
+    pub shape: Shape,
+    /// Times that somebody attached it while nobody had it attached.
+    pub attach_generation: u64,
+    /// Whether it was left in disorder, so that this process had to recover it, or others had it
+    /// attached.
+    pub was_dirty: bool,
+    /// Who has it attached.
+    pub attached: Vec<Attached>,
+    /// What its user should know.
+    pub notes: Vec<String>,
+}
+
+impl Store {
+    /// What the store is, and who has it attached. It looks at the state of processes and of this
+    /// one's memory: for people, not for every operation. What can't be found out stands in the
+    /// notes.
+    #[must_use]
+    pub fn info(&self) -> Info {
+        let core = self.fs.core();
+        let memory = core.memory();
+        let settings = &self.settings;
+        let mut notes = self.notes();
+        let superblock = region::superblock(core);
+        let (generation, tag) = match &superblock {
+            Ok(superblock) => (superblock.attach_generation, superblock.tag()),
+            Err(error) => {
+                notes.push(format!("the region can't be read any more: {error}"));
+                (0, 0)
+            }
+        };
+        let who = attached(memory, core.host(), core.geometry(), tag).unwrap_or_else(|error| {
+            notes.push(format!("who has it attached can't be told: {error}"));
+            Vec::new()
+        });
+        Info {
+            directory: self.directory.clone(),
+            uuid: settings.uuid,
+            region: settings.live.region,
+            created: settings.created,
+            core: self.core.clone(),
+            core_kind: memory.kind().to_string(),
+            medium: settings.medium,
+            survives: Survives::on(settings.medium),
+            write_back: memory.policy(),
+            huge_pages: memory.huge_pages(),
+            swap: self.swap.clone(),
+            placement: settings.placement,
+            usage: self.usage(),
+            mapped: core.geometry().len(),
+            shape: core.geometry().shape(),
+            attach_generation: generation,
+            was_dirty: self.was_dirty,
+            attached: who,
+            notes,
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let memory = self.fs.core().memory();
+        let mut notes: Vec<String> = memory.kind().note().map(str::to_owned).into_iter().collect();
+        notes.push("it has no volume: files of any size are kept in the core".to_owned());
+        if !memory.huge_pages().is_obtained() && !memory.kind().is_last_resort() {
+            notes.push(
+                "no huge pages: put the core on a tmpfs that is mounted with huge=within_size, or \
+                 mount this one anew so (mount -o remount,huge=within_size)"
+                    .to_owned(),
+            );
+        }
+        if ends_with_session(&self.core) {
+            notes.push(
+                "the core is lost when you log out, if the system removes shared memory then \
+                 (RemoveIPC of systemd-logind): `loginctl enable-linger` prevents it"
+                    .to_owned(),
+            );
+        }
+        if let Some(Swap::CanSwap { why }) = &self.swap {
+            notes.push(format!("the core can be swapped out: {why}"));
+        }
+        notes
+    }
+
+    /// The space of the store: some hundred loads and two system calls, whatever it holds.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let core = self.fs.core();
+        let total = core.geometry().shape().max_groups * GROUP;
+        let used = core.pages_used().saturating_mul(PAGE).min(total);
+        // If the system can't tell, what the region has for sure is what there is.
+        let reserved = self.reserved().unwrap_or(core.groups() * GROUP);
+        let outside = Space::of(directory::parent(&self.core)).map_or(0, |space| space.free);
+        let outside = if memory_is_device(self) { 0 } else { outside };
+        let free = reserved.saturating_sub(used).saturating_add(outside).min(total - used);
+        Usage {
+            block: PAGE,
+            total,
+            used,
+            free,
+            reserved,
+            name_max: 255,
+            file_size_max: self.fs.size_max(),
+        }
+    }
+}
+
+/// Whether the core may be removed with its owner's session. System users have none.
+fn ends_with_session(core: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let is_user = std::fs::metadata(core).is_ok_and(|found| found.uid() >= USERS);
+    is_user && default_place::is_ours(core) && Path::new("/run/systemd/seats").exists()
+}
+
+/// Whether the core has all the space that it can have.
+fn memory_is_device(store: &Store) -> bool {
+    use conquest_pm::media::MediumKind;
+    matches!(store.fs.core().memory().kind(), MediumKind::DevDax { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_media_survive_is_said() {
+        let of = |medium| {
+            let survives = Survives::on(medium);
+            (survives.process_death, survives.restart, survives.power_failure)
+        };
+        assert_eq!(of(Medium::Ram), (true, false, false));
+        assert_eq!(of(Medium::Battery), (true, false, false));
+        assert_eq!(of(Medium::Dax), (true, true, true));
+        assert_eq!(of(Medium::Disk), (true, true, false));
+        assert!(Survives::on(Medium::Disk).to_string().contains("last resort"));
+    }
+}

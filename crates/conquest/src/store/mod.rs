@@ -1,0 +1,128 @@
+//! A store that this process has attached.
+
+pub(crate) mod attach;
+pub mod attached;
+pub(crate) mod bytes;
+pub(crate) mod default_place;
+pub(crate) mod directory;
+mod grow;
+pub mod identity;
+pub mod info;
+pub(crate) mod live;
+pub(crate) mod lock;
+pub(crate) mod make;
+pub mod new;
+pub(crate) mod place;
+pub(crate) mod region;
+pub(crate) mod settings;
+mod shape;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use conquest_pm::Holder;
+use conquest_pm::media::Swap;
+use conquest_pm::persist::Request;
+
+use crate::{Fs, Id, Result};
+use new::Placement;
+use settings::Settings;
+
+/// Told of a holder that has made a wait last a second, and then every second.
+pub type OnSlow = Arc<dyn Fn(Holder) + Send + Sync>;
+
+/// How a process attaches a store.
+#[derive(Clone)]
+pub struct Attach {
+    /// Longest wait for others that make, attach, save or restore it.
+    pub patience: Duration,
+    /// Whether to keep the core from swap as far as the system lets this process.
+    pub keep_from_swap: bool,
+    /// How stores are made durable.
+    pub write_back: Request,
+    /// Whether stores outside of operations fault: protection against stray pointers of the
+    /// program, at about two microseconds an operation.
+    pub shield: bool,
+    /// Takes the core that is there for the live one, if its region is the store's: when the live
+    /// one is gone for good.
+    pub adopt: bool,
+    /// Told of processes that make this one wait for long.
+    pub on_slow: Option<OnSlow>,
+}
+
+impl Default for Attach {
+    fn default() -> Attach {
+        Attach {
+            patience: Duration::from_secs(10),
+            keep_from_swap: true,
+            write_back: Request::default(),
+            shield: false,
+            adopt: false,
+            on_slow: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Attach {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Attach")
+            .field("patience", &self.patience)
+            .field("shield", &self.shield)
+            .field("adopt", &self.adopt)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A store that this process has attached. A forked child may use it too: it becomes a process of
+/// its own with its first operation.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+    core: PathBuf,
+    settings: Settings,
+    swap: Option<Swap>,
+    /// Whether the region was not detached from in order, so that it had to be recovered.
+    was_dirty: bool,
+    fs: Fs,
+}
+
+impl Store {
+    /// The store's directory, from the root.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The store's identity.
+    #[must_use]
+    pub fn uuid(&self) -> Id {
+        self.settings.uuid
+    }
+
+    /// Where contents of files go.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.settings.placement
+    }
+
+    /// The file system.
+    #[must_use]
+    pub fn fs(&self) -> &Fs {
+        &self.fs
+    }
+
+    /// Detaches. Dropping the value does it too, but tells no error, and does not wait until a core
+    /// on a disk file is on the disk.
+    ///
+    /// # Errors
+    /// [`conquest_pm::Error::InUse`] while operations of this process are under way; the store is
+    /// detached all the same when they end, because the value is gone.
+    pub fn detach(self) -> Result<()> {
+        let core = self.fs.core();
+        // First what the region consists of, then that it is in order.
+        place::sync_core(&self.core, core.memory().kind())?;
+        core.detach()?;
+        place::sync_core(&self.core, core.memory().kind())
+    }
+}

@@ -1,0 +1,263 @@
+//! Saved copies that are damaged, cut off, or not what they seem: each is named, and nothing is
+//! touched.
+// Helpers fail as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use conquest::{Error, NewStore, RestoreOptions, SaveOptions, Store, restore, save};
+use conquest_format::saved::{CHUNK, Chunk, HEADER, Header, TRAILER, trailer};
+use support::{Temporary, attach, check, forced, populate, small, tree, write_file};
+
+/// A small saved copy, and the store that it is of.
+fn saved(place: &Temporary) -> (PathBuf, PathBuf) {
+    let (directory, copy) = (place.path().join("store"), place.path().join("copy"));
+    Store::make(&directory, &NewStore { lanes: 2, slots: 2, ..small() }).unwrap();
+    let store = attach(&directory);
+    populate(store.fs(), 5, 12);
+    store.detach().unwrap();
+    save(&directory, &copy, SaveOptions::default()).unwrap();
+    (directory, copy)
+}
+
+/// Restoring `bytes` to a directory that is not there fails, and the directory is still not there.
+fn refused(place: &Temporary, bytes: &[u8]) -> Error {
+    let (bad, directory) = (place.path().join("bad"), place.path().join("other"));
+    std::fs::write(&bad, bytes).unwrap();
+    let error = restore(&bad, &directory, forced()).expect_err("a damaged copy was restored");
+    assert!(!directory.exists(), "{error}");
+    error
+}
+
+/// Where parts of the copy begin: header, chunks, trailer.
+fn parts(bytes: &[u8]) -> Vec<usize> {
+    let (header, _) = Header::from_bytes(bytes[..HEADER].try_into().unwrap()).unwrap();
+    let mut parts = vec![0];
+    let mut at = HEADER;
+    for _ in 0..header.chunks {
+        parts.push(at);
+        let chunk = Chunk::from_bytes(bytes[at..at + CHUNK].try_into().unwrap()).unwrap().0;
+        at += CHUNK + chunk.len as usize;
+    }
+    parts.push(at);
+    assert_eq!(at + TRAILER, bytes.len());
+    parts
+}
+
+#[test]
+fn every_flipped_bit_is_found_wherever_it_is() {
+    let place = Temporary::in_memory("flipped");
+    let (_, copy) = saved(&place);
+    let whole = std::fs::read(&copy).unwrap();
+    let mut places: Vec<usize> = (0..whole.len()).step_by(211).collect();
+    for part in parts(&whole) {
+        // What each part begins with, and the first of its data.
+        places.extend(part..(part + CHUNK + 8).min(whole.len()));
+    }
+    places.extend(HEADER - 8..HEADER);
+    for at in places {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        let error = refused(&place, &bytes);
+        let is_named = match &error {
+            Error::NotACopy { .. } => at < 8,
+            Error::CopyVersion { .. } => (8..12).contains(&at),
+            Error::CopyDamaged { offset, .. } => *offset <= at as u64 || at < HEADER,
+            Error::CopyIncomplete { .. } => true,
+            _ => false,
+        };
+        assert!(is_named, "byte {at}: {error}");
+    }
+}
+
+#[test]
+fn a_copy_that_was_cut_off_anywhere_is_incomplete() {
+    let place = Temporary::in_memory("cut");
+    let (_, copy) = saved(&place);
+    let whole = std::fs::read(&copy).unwrap();
+    let mut lengths: Vec<usize> = (8..whole.len()).step_by(997).collect();
+    for part in parts(&whole) {
+        lengths.extend([part + 1, part + CHUNK / 2, part + CHUNK - 1].map(|len| len.max(8)));
+        lengths.push(part.max(8));
+    }
+    for len in lengths.into_iter().filter(|len| *len < whole.len()) {
+        let error = refused(&place, &whole[..len]);
+        let expected = matches!(&error, Error::CopyIncomplete { .. });
+        assert!(expected, "{len} of {} bytes: {error}", whole.len());
+    }
+    for len in 0..8 {
+        let error = refused(&place, &whole[..len]);
+        assert!(matches!(error, Error::NotACopy { .. }), "{error}");
+    }
+    let longer = [whole.as_slice(), b"!"].concat();
+    let error = refused(&place, &longer);
+    assert!(error.to_string().contains("behind the trailer"), "{error}");
+}
+
+#[test]
+fn parts_of_two_copies_do_not_make_one() {
+    let place = Temporary::in_memory("mixed");
+    let (directory, copy) = saved(&place);
+    let one = std::fs::read(&copy).unwrap();
+    write_file(attach(&directory).fs(), "more", &[7; 9000]);
+    let options = SaveOptions { force: true, ..SaveOptions::default() };
+    save(&directory, &copy, options).unwrap();
+    let two = std::fs::read(&copy).unwrap();
+    let header_of_other = [&two[..HEADER], &one[HEADER..]].concat();
+    assert!(matches!(refused(&place, &header_of_other), Error::CopyDamaged { .. }));
+    let end_of_other = [&one[..one.len() - TRAILER], &two[two.len() - TRAILER..]].concat();
+    assert!(matches!(refused(&place, &end_of_other), Error::CopyDamaged { .. }));
+    // A chunk left out.
+    let parts = parts(&one);
+    let left_out = [&one[..parts[3]], &one[parts[4]..]].concat();
+    assert!(matches!(refused(&place, &left_out), Error::CopyDamaged { .. }));
+}
+
+/// The copy `whole` with chunk `nth` changed by `forge`, and all checksums right.
+fn forged(whole: &[u8], nth: usize, forge: impl Fn(&mut Chunk)) -> Vec<u8> {
+    let (header, mut seed) = Header::from_bytes(whole[..HEADER].try_into().unwrap()).unwrap();
+    let mut bytes = whole[..HEADER].to_vec();
+    let parts = parts(whole);
+    for (number, part) in parts[1..].windows(2).enumerate() {
+        let data = &whole[part[0] + CHUNK..part[1]];
+        let head: [u8; CHUNK] = whole[part[0]..part[0] + CHUNK].try_into().unwrap();
+        let (mut chunk, _) = Chunk::from_bytes(&head).unwrap();
+        if number == nth {
+            forge(&mut chunk);
+        }
+        let (head, sum) = chunk.to_bytes(seed, data);
+        bytes.extend_from_slice(&head);
+        bytes.extend_from_slice(data);
+        seed = sum;
+    }
+    bytes.extend_from_slice(&trailer(&header, seed));
+    bytes
+}
+
+#[test]
+fn a_copy_whose_sums_are_right_but_not_its_parts_is_refused() {
+    let place = Temporary::in_memory("forged");
+    let (_, copy) = saved(&place);
+    let whole = std::fs::read(&copy).unwrap();
+    let chunks = parts(&whole).len() - 2;
+    // What somebody could make who knows the format: a chunk somewhere else, with right checksums.
+    for forge in [
+        |chunk: &mut Chunk| chunk.at += 4096,
+        |chunk: &mut Chunk| chunk.at = 1 << 47,
+        |chunk: &mut Chunk| chunk.len += 4096,
+        |chunk: &mut Chunk| chunk.len = u64::MAX,
+        |chunk: &mut Chunk| chunk.kind = 9,
+        |chunk: &mut Chunk| chunk.number += 1,
+    ] {
+        for nth in [1, 2, chunks - 1] {
+            let error = refused(&place, &forged(&whole, nth, forge));
+            let is_named = matches!(
+                error,
+                Error::CopyDamaged { .. } | Error::CopyIncomplete { .. } | Error::Settings { .. }
+            );
+            assert!(is_named, "{error}");
+        }
+    }
+    // As it is, made anew, it is right.
+    let again = forged(&whole, 1, |_| {});
+    assert!(again == whole);
+}
+
+#[test]
+fn a_copy_that_changes_while_it_is_restored_replaces_nothing() {
+    let place = Temporary::in_memory("changing");
+    let (directory, copy) = saved(&place);
+    let before = {
+        let store = attach(&directory);
+        write_file(store.fs(), "later", b"than the copy");
+        tree(store.fs())
+    };
+    let whole = std::fs::read(&copy).unwrap();
+    let last = parts(&whole);
+    let at = last[last.len() - 2] + CHUNK + 5;
+    let mut progress = |done, total| {
+        // Checked to the end, not yet read again.
+        if done * 2 > total {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            std::fs::write(&copy, bytes).unwrap();
+        }
+        ControlFlow::Continue(())
+    };
+    let options = RestoreOptions { progress: Some(&mut progress), ..forced() };
+    let error = restore(&copy, &directory, options).unwrap_err();
+    assert!(matches!(error, Error::CopyDamaged { .. }), "{error}");
+    no_partials(&directory);
+    let store = attach(&directory);
+    assert_eq!(tree(store.fs()), before);
+    check(store.fs());
+}
+
+#[test]
+fn a_cancelled_restore_changes_nothing() {
+    let place = Temporary::in_memory("cancelled");
+    let (directory, copy) = saved(&place);
+    let before = tree(attach(&directory).fs());
+    for at in [0, 30, 60, 90, 100] {
+        let mut progress = |done: u64, total: u64| {
+            if done * 100 >= total * at {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let options = RestoreOptions { progress: Some(&mut progress), ..forced() };
+        let error = restore(&copy, &directory, options).unwrap_err();
+        assert!(matches!(error, Error::Cancelled), "{error}");
+        assert_eq!(error.errno(), libc::ECANCELED);
+        no_partials(&directory);
+        assert_eq!(tree(attach(&directory).fs()), before);
+    }
+}
+
+#[test]
+fn what_is_no_copy_is_refused() {
+    let place = Temporary::in_memory("none");
+    let missing = restore(Path::new("/nowhere/copy"), place.path(), forced()).unwrap_err();
+    assert_eq!(missing.errno(), libc::ENOENT, "{missing}");
+    let directory = restore(place.path(), place.path(), forced()).unwrap_err();
+    assert_eq!(directory.errno(), libc::EISDIR, "{directory}");
+    let (store, _) = saved(&place);
+    let core = restore(&store.join("core"), &place.path().join("other"), forced()).unwrap_err();
+    assert!(matches!(core, Error::NotACopy { .. }), "{core}");
+}
+
+#[test]
+fn a_core_that_is_cut_off_is_not_saved() {
+    let place = Temporary::in_memory("torn-core");
+    let (directory, copy) = saved(&place);
+    std::fs::remove_file(&copy).unwrap();
+    let store = attach(&directory);
+    for number in 0..6 {
+        write_file(store.fs(), &format!("large {number}"), &vec![1; 1 << 20]);
+    }
+    store.detach().unwrap();
+    let core = std::fs::File::options().write(true).open(directory.join("core")).unwrap();
+    let cut = |len| core.set_len(len).unwrap();
+    let mut progress = |done: u64, _| {
+        if done > 1 << 20 {
+            cut(4 << 20);
+        }
+        ControlFlow::Continue(())
+    };
+    let options = SaveOptions { progress: Some(&mut progress), ..SaveOptions::default() };
+    for options in [options, SaveOptions::default()] {
+        let error = save(&directory, &copy, options).unwrap_err();
+        assert!(matches!(error, Error::Core(_)), "{error}");
+        assert!(!copy.exists() && !place.path().join("copy.partial").exists());
+    }
+}
+
+fn no_partials(directory: &Path) {
+    for name in ["core.partial", "store.toml.partial", "store.toml.new"] {
+        assert!(!directory.join(name).exists(), "{name}");
+    }
+}
