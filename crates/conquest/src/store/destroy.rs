@@ -12,8 +12,8 @@ use crate::{Error, Result};
 
 impl Store {
     /// Destroys the store in `directory`, which nobody may have attached: the core, and what makes
-    /// the directory a store; the directory itself, if nothing else is in it. Waits up to `patience`
-    /// for others. A core that is not the store's live one is left alone, and an error.
+    /// the directory a store; the directory itself, if nothing else is in it. Waits up to
+    /// `patience` for others. A core that is not the store's live one is left alone, and an error.
     ///
     /// Interrupted, it can be called again.
     ///
