@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    cat, cp, debug, demo, df, doctor, export, fsck, import, info, ln, ls, manual, mkdir, mkfs, mv,
-    restore, rm, save, stat, tree,
+    cat, cp, debug, demo, destroy, df, doctor, export, fsck, import, info, ln, ls, manual, mkdir,
+    mkfs, mv, restore, rm, save, stat, tree,
 };
 use crate::reason::Reason;
 use crate::report::Report;
@@ -52,6 +52,7 @@ enum Command {
     Export(export::Export),
     Save(save::Save),
     Restore(restore::Restore),
+    Destroy(destroy::Destroy),
     Fsck(fsck::Fsck),
     Doctor(doctor::Doctor),
     Debug(debug::Debug),
@@ -94,6 +95,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Export(args) => export::run(&args),
         Command::Save(args) => save::run(&args),
         Command::Restore(args) => restore::run(&args),
+        Command::Destroy(args) => destroy::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Debug(args) => debug::run(&args),

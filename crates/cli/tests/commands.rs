@@ -32,6 +32,19 @@ fn wrong_places_are_named_with_what_to_do() {
 }
 
 #[test]
+fn a_store_is_destroyed_only_if_that_is_meant() {
+    let scratch = Scratch::new();
+    let store = scratch.store("store");
+    let said = refused(1, ["destroy", &store]);
+    assert!(said.contains("(use --yes)"), "{said}");
+    assert_eq!(printed(["ls", &format!("{store}:/")]), "");
+    assert_quiet(&conquest(["destroy", "--yes", &store]));
+    assert!(!scratch.join("store").exists());
+    let said = refused(1, ["destroy", "--yes", &store]);
+    assert!(said.contains("not a store"), "{said}");
+}
+
+#[test]
 fn names_with_colons_are_written_with_a_dot() {
     let scratch = Scratch::new();
     let store = scratch.store("store");

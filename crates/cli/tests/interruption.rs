@@ -17,6 +17,10 @@ use support::snapshot::{assert_equal, take};
 use support::{Scratch, command, conquest, printed, text, wait};
 
 const FILES: usize = 1500;
+/// Copies that are interrupted.
+const INTERRUPTIONS: u32 = 5;
+/// Copies that are begun for that, at most.
+const ROUNDS_MAX: u32 = 60;
 
 /// Files of different sizes, all of them larger than nothing; some with two names.
 fn make_tree(path: &Path) {
@@ -32,12 +36,37 @@ fn make_tree(path: &Path) {
     fs::write(path.join("large"), vec![5; 12 << 20]).unwrap();
 }
 
+/// Random times before a signal; shorter ones after one that came too late, as machines differ.
+struct Times {
+    rng: Rng,
+    /// Microseconds.
+    most: u64,
+}
+
+impl Times {
+    fn new(seed: u64) -> Times {
+        Times { rng: Rng::new(seed), most: 400_000 }
+    }
+
+    fn next(&mut self) -> Duration {
+        Duration::from_micros(self.rng.below(self.most))
+    }
+}
+
 /// Starts a copy, and sends it `signal` after a random time; whether that was before its end.
-fn interrupt(args: &[&str], signal: Signal, rng: &mut Rng) -> bool {
+fn interrupt(args: &[&str], signal: Signal, times: &mut Times) -> bool {
+    let was_before = send_signal(args, signal, times);
+    if !was_before {
+        times.most = (times.most * 3 / 4).max(2_000);
+    }
+    was_before
+}
+
+fn send_signal(args: &[&str], signal: Signal, times: &mut Times) -> bool {
     let mut command = command(None);
     let mut child =
         command.args(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_micros(5_000 + rng.below(400_000)));
+    std::thread::sleep(times.next());
     // Whoever has ended is not reaped yet, so the number is still its own.
     kill_process(Pid::from_child(&child), signal).unwrap();
     let status = wait(&mut child);
@@ -81,10 +110,11 @@ fn rounds(signal: Signal, seed: u64) {
     let store = scratch.store("store");
     let inside = format!("{store}:/tree");
     let plain = tree.to_str().unwrap();
-    let mut rng = Rng::new(seed);
+    let mut times = Times::new(seed);
     let mut interrupted = 0;
-    for _ in 0..8 {
-        interrupted += u32::from(interrupt(&["import", plain, &inside], signal, &mut rng));
+    for round in 0.. {
+        let was_before = interrupt(&["import", plain, &inside], signal, &mut times);
+        interrupted += u32::from(was_before);
         let exported = conquest(["export", &inside, out.to_str().unwrap()]);
         if exported.status.success() {
             assert_nothing_half(&tree, &out);
@@ -93,18 +123,21 @@ fn rounds(signal: Signal, seed: u64) {
             assert!(text(&exported.stderr).contains("No such file"), "{exported:?}");
         }
         assert!(printed(["fsck", "-n", &store]).ends_with("\nconsistent\n"));
-        if rng.below(3) == 0 {
+        if interrupted == INTERRUPTIONS {
+            break;
+        }
+        assert!(round < ROUNDS_MAX, "only {interrupted} copies were interrupted in time");
+        if !was_before || times.rng.below(3) == 0 {
             printed(["rm", "-rf", &inside]);
         }
     }
-    assert!(interrupted > 0, "no copy was interrupted in time");
     printed(["import", "--verify", plain, &inside]);
     let listed = printed(["ls", "-AR", &inside]);
     assert!(!listed.contains(".conquest-"), "{listed}");
     // In the other direction.
     for _ in 0..6 {
         let args = ["export", &inside, out.to_str().unwrap()];
-        interrupt(&args, signal, &mut rng);
+        interrupt(&args, signal, &mut times);
         assert_nothing_half(&tree, &out);
     }
     printed(["export", &inside, out.to_str().unwrap()]);
@@ -128,9 +161,9 @@ fn an_interrupted_copy_of_one_file_leaves_nothing() {
     let large = scratch.join("large");
     fs::write(&large, vec![7; 100 << 20]).unwrap();
     let inside = format!("{store}:/large");
-    let mut rng = Rng::new(3);
+    let mut times = Times::new(3);
     for _ in 0..6 {
-        let was = interrupt(&["cp", large.to_str().unwrap(), &inside], Signal::INT, &mut rng);
+        let was = interrupt(&["cp", large.to_str().unwrap(), &inside], Signal::INT, &mut times);
         let listed = printed(["ls", "-A", &format!("{store}:/")]);
         assert!(listed.is_empty() || listed == "large\n", "{was} {listed}");
         if !listed.is_empty() {

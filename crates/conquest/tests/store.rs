@@ -36,6 +36,47 @@ fn restart(directory: &Path) {
     edit(directory, boot.trim(), "01234567-89ab-4def-8123-456789abcdef");
 }
 
+// --- destroying ---------------------------------------------------------------------------------
+
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+#[test]
+fn a_store_that_is_destroyed_leaves_nothing_and_nobody_elses_goes() {
+    let place = Temporary::on_disk("destroyed");
+    let (directory, core) = made(&place);
+    let store = attach(&directory);
+    let error = Store::destroy(&directory, PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Attached { .. }), "{error}");
+    store.detach().unwrap();
+    // A copy of the directory leads to the same core, and is not the store.
+    let copy = place.path().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    std::fs::copy(directory.join("store.toml"), copy.join("store.toml")).unwrap();
+    std::os::unix::fs::symlink(&core, copy.join("core")).unwrap();
+    let error = Store::destroy(&copy, PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Copied { .. }), "{error}");
+    std::fs::write(directory.join("other"), "of somebody else").unwrap();
+    Store::destroy(&directory, PATIENCE).unwrap();
+    assert!(!core.exists());
+    let left: Vec<_> =
+        std::fs::read_dir(&directory).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["other"]);
+    assert!(matches!(Store::destroy(&directory, PATIENCE), Err(Error::NotAStore { .. })));
+    std::fs::remove_file(directory.join("other")).unwrap();
+    Store::make(&directory, &small()).unwrap();
+    Store::destroy(&directory, PATIENCE).unwrap();
+    assert!(!directory.exists());
+}
+
+#[test]
+fn a_store_whose_core_is_lost_can_be_destroyed() {
+    let place = Temporary::on_disk("destroyed-lost");
+    let (directory, core) = made(&place);
+    std::fs::remove_file(core).unwrap();
+    Store::destroy(&directory, PATIENCE).unwrap();
+    assert!(!directory.exists());
+}
+
 // --- making -------------------------------------------------------------------------------------
 
 #[test]

@@ -4,6 +4,7 @@ pub(crate) mod cat;
 pub(crate) mod cp;
 pub(crate) mod debug;
 pub(crate) mod demo;
+pub(crate) mod destroy;
 pub(crate) mod df;
 pub(crate) mod doctor;
 mod entry;

@@ -4,6 +4,7 @@ pub(crate) mod attach;
 pub mod attached;
 pub(crate) mod bytes;
 pub(crate) mod default_place;
+mod destroy;
 pub(crate) mod directory;
 mod grow;
 pub mod identity;

@@ -67,7 +67,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// - `EACCES`, `EPERM`: the caller may not;
     /// - `ENAMETOOLONG`: the name, or a link's target (4,095 bytes);
     /// - `EMLINK`: the directory has as many directories as it can;
-    /// - `EINVAL`: no file can have the name;
+    /// - `EINVAL`: no file can have the name, or no link the target: it has a byte that is 0;
     /// - `ENOSPC`.
     pub fn create(
         &self,
@@ -93,6 +93,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let mut target = [0; TARGET_MAX as usize];
         let what = match what {
             New::Symlink([]) => return Err(Errno::ENOENT.into()),
+            // No program could read it whole.
+            New::Symlink(bytes) if bytes.contains(&0) => return Err(Errno::EINVAL.into()),
             New::Symlink(bytes) => {
                 let local = target.get_mut(..bytes.len()).ok_or(Errno::ENAMETOOLONG)?;
                 local.copy_from_slice(bytes);
