@@ -67,6 +67,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     ///
     /// # Errors
     /// Those of `look`, and of taking the lock.
+    #[inline]
     pub fn read<T>(
         &self,
         number: u32,
@@ -88,6 +89,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Reads like [`Self::read`], but never takes the lock: none if each of some tries met a
     /// change. So `look` may copy to memory that faults.
+    #[inline]
     pub fn try_read<T>(
         &self,
         number: u32,
