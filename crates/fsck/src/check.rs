@@ -25,9 +25,7 @@ use crate::report::{Counts, Findings, Hex};
 use crate::space::{Space, Wild};
 use crate::state::{Roots, root_word};
 use crate::{Code, Error, Options, Report, View};
-use crate::{
-    attributes, content, directory, journal, names, orphans, paths, state, superblock,
-};
+use crate::{attributes, content, directory, journal, names, orphans, paths, state, superblock};
 
 /// Share of the work that is done before each pass, in percent, and at the end.
 const SHARES: [u64; 6] = [0, 20, 60, 90, 95, 100];

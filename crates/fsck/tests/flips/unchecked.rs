@@ -81,8 +81,8 @@ fn fixed(found: &mut Unchecked, pages: u64) {
     for copy in conquest_format::geometry::SUPERBLOCKS {
         found.bytes("reserved", after(copy, SIZE as u64, PAGE));
     }
-    // That there are fewer chunks is seen only if one of the others keeps a file.
-    found.bytes("chunks", after(STATE_CHUNKS, 0, WORD));
+    // There are three of four: that there are fewer is seen only if one of the others keeps a file.
+    found.of_word("chunks", STATE_CHUNKS, 0b11);
     found.bytes("reserved", STATE_CHUNKS.plus(WORD).bytes()..STATE_ROOTS.bytes());
     found.bytes("reserved", after(STATE_ROOTS, ROOTS * WORD, PAGE - 64));
     // No slab is past the first group here.

@@ -56,9 +56,15 @@ impl<M: Memory, H: Host> Core<M, H> {
             return Ok(());
         }
         for chunk in 0..self.chunks() {
+            // Whoever has told of the dead has seen that this is theirs.
+            let owner = self.geometry.chunk_owner(chunk);
+            let is_owned = self.value(owner, Ordering::Relaxed) != 0;
             for holding in (0..PER_CHUNK).map(|index| Holding::new(chunk, index)) {
                 // The orphan first: who has named it there has seen the key, which is seen then.
                 let orphan = self.memory.load(self.orphan_word(holding), Ordering::Acquire);
+                if orphan == 0 && !is_owned {
+                    continue;
+                }
                 let word = self.present_word(holding);
                 if (word & DEAD != 0 || word == 0 && orphan != 0)
                     && let Err(error) = self.bury(holding, word)
