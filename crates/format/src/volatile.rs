@@ -60,6 +60,8 @@ pub mod slot {
     pub const PID_NAMESPACE: u64 = 16;
     /// First chunk, plus one, of the slot's holdings.
     pub const CHUNK: u64 = 24;
+    /// Threads of the process that look for holdings of the dead.
+    pub const BURIES: u64 = 32;
     /// Largest number of slots: slot numbers have ten bits.
     pub const MAX: u32 = 1023;
 }

@@ -109,7 +109,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                     if value & lock::READERS != 0 {
                         let waited = self.wait_for_readers(holder, number, patience);
                         if let Err(error) = waited {
-                            self.release_word(number);
+                            self.release_word(number, 0);
                             return Err(error);
                         }
                     }
@@ -224,7 +224,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     pub(crate) fn release(&self, holder: u32, place: u32, number: u32, mode: Mode) {
         match mode {
             Mode::Exclusive => {
-                self.release_word(number);
+                self.release_word(number, 0);
                 self.forget_held(holder, place);
             }
             Mode::Shared => {
@@ -246,9 +246,10 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
-    fn release_word(&self, number: u32) {
+    /// Lets go of lock `number`, which gets the flags `flags`.
+    fn release_word(&self, number: u32, flags: u32) {
         let at = self.lock_word(number).plus(lock::WORD);
-        let leave = |value: u32| Some(value & (lock::READERS | lock::HOLDINGS));
+        let leave = |value: u32| Some(value & (lock::READERS | lock::HOLDINGS) | flags);
         let (Ok(value) | Err(value)) = self.update(at, 0, Ordering::AcqRel, leave);
         if value & lock::WAITERS != 0 {
             self.memory.wake(at, 1);
@@ -265,11 +266,10 @@ impl<M: Memory, H: Host> Core<M, H> {
             };
             if !shared && self.holder(number) == Some(dead) {
                 self.settle_version(number);
-                if number != GROW_LOCK {
-                    // It may have died while it asked for holdings.
-                    self.note_holdings(number);
-                }
-                self.release(dead, place, number, Mode::Exclusive);
+                // It may have died while it asked for holdings.
+                let flags = if number == GROW_LOCK { 0 } else { lock::HOLDINGS };
+                self.release_word(number, flags);
+                self.forget_held(dead, place);
             } else {
                 self.release(dead, place, number, Mode::Shared);
             }

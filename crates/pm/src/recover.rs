@@ -55,7 +55,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         // It may have died while it made a lane an orphan, or had adopted one.
         self.tell_of_orphans();
-        self.mark_dead(number);
+        self.settle_holdings(number);
         let state = self.geometry.slot(number).plus(slot::STATE);
         self.set_value(state, 0, Ordering::Relaxed);
         Ok(())

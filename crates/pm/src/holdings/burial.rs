@@ -51,10 +51,34 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Buries what the dead have left, if there is anything, and takes back their chunks.
     pub(crate) fn bury_all(&self) -> Result<()> {
         let flag = self.geometry.head(head::BURIALS);
-        if self.value(flag, Ordering::Relaxed) == 0 || !self.replace(flag, 1, 0, Ordering::Acquire)
-        {
+        if self.value(flag, Ordering::Relaxed) == 0 {
             return Ok(());
         }
+        // Before the flag is taken: should this process die, it is set again.
+        let number = self.slot.load(Ordering::Relaxed);
+        let count = self.geometry.slot(number).plus(slot::BURIES);
+        let (Ok(_) | Err(_)) = self.update(count, 0, Ordering::Release, |count| Some(count + 1));
+        let buried =
+            if self.replace(flag, 1, 0, Ordering::Acquire) { self.bury_found() } else { Ok(()) };
+        let less = |count: u32| Some(count.saturating_sub(1));
+        let (Ok(_) | Err(_)) = self.update(count, 0, Ordering::Release, less);
+        buried
+    }
+
+    /// Sees to the holdings of slot `number`, whose process is dead, and to the burials that it was
+    /// at. The caller holds the slot's kernel lock.
+    pub(crate) fn settle_holdings(&self, number: u32) {
+        let count = self.geometry.slot(number).plus(slot::BURIES);
+        let was_burying = self.value(count, Ordering::Relaxed) != 0;
+        if self.has_holdings(number) {
+            self.mark_dead(number);
+        } else if was_burying {
+            self.tell_of_burials();
+        }
+        self.set_value(count, 0, Ordering::Relaxed);
+    }
+
+    fn bury_found(&self) -> Result<()> {
         for chunk in 0..self.chunks() {
             // Whoever has told of the dead has seen that this is theirs.
             let owner = self.geometry.chunk_owner(chunk);
