@@ -193,7 +193,8 @@ pub enum Error {
     },
     /// A parcel that is not there, or that somebody else has received.
     #[error(
-        "{path}: there is no parcel in slot {slot} to receive; whoever sent it has to send another one"
+        "{path}: there is no parcel in slot {slot} to receive; whoever sent it has to send \
+         another one"
     )]
     NoParcel {
         /// The file.
