@@ -162,6 +162,26 @@ pub fn seek(file: &File, offset: i64, whence: i32) -> Outcome<u64> {
     call!(SYS_lseek, file.as_raw_fd(), offset, whence).map(|at| at as u64)
 }
 
+/// Copies bytes from one open file to another, each at a place or its position; how many.
+///
+/// # Errors
+/// The error number.
+pub fn copy_range(
+    from: &File,
+    to: &File,
+    places: [Option<u64>; 2],
+    len: u64,
+    flags: u32,
+) -> Outcome<u64> {
+    let mut places = places;
+    let [source, target] = places.each_mut().map(|place| match place {
+        Some(place) => &raw mut *place,
+        None => core::ptr::null_mut(),
+    });
+    let (from, to) = (from.as_raw_fd(), to.as_raw_fd());
+    call!(SYS_copy_file_range, from, source, to, target, len, flags).map(|len| len as u64)
+}
+
 /// Gives an open file a name.
 ///
 /// # Errors

@@ -27,7 +27,7 @@ impl OpenFile {
 
     /// Whether a look at the content of `inode` is to be noted: if it is the first one since a
     /// change, or since a day before the file was opened (relatime, mount(8)).
-    fn notes_access(&self, inode: &Inode) -> bool {
+    pub(super) fn notes_access(&self, inode: &Inode) -> bool {
         // Times of one moment are equal: the look comes after the change.
         let is_seen = inode.atime > inode.mtime && inode.atime > inode.ctime;
         let is_old = self.old_access == Some(inode.atime);
@@ -125,7 +125,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Notes that the content of `file` was looked at now.
-    fn note_access(&self, file: FileId) -> Result<()> {
+    pub(super) fn note_access(&self, file: FileId) -> Result<()> {
         let noted = self.run(|tx| {
             self.lock(tx, false, [Some(file)])?;
             let mut draft = Draft::open(tx, file)?;

@@ -8,12 +8,14 @@
 //! The words of a holding are the *description*: how the file was opened, and the position. They
 //! mean nothing to others unless the description is shared.
 
+mod copy;
 mod flags;
 mod io;
 mod keep;
 mod path;
 mod position;
 
+pub use copy::{COPY_MAX, End};
 pub use flags::How;
 pub use keep::bury;
 pub(crate) use keep::{keeper, orphan_of};
