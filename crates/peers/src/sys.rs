@@ -334,16 +334,25 @@ pub fn umask(mask: u32) {
     call!(SYS_umask, mask).unwrap();
 }
 
-/// The value of an attribute.
+/// Copies the value of an attribute; how many bytes it has. No memory asks for that only.
+///
+/// # Errors
+/// The error number.
+pub fn get_xattr_to(name: &CStr, attribute: &str, value: &mut [u8]) -> Outcome<usize> {
+    let attribute = CString::new(attribute).unwrap();
+    let (at, room) = (value.as_mut_ptr(), value.len());
+    let length = call!(SYS_lgetxattr, name.as_ptr(), attribute.as_ptr(), at, room)?;
+    Ok(length as usize)
+}
+
+/// The value of an attribute, of up to 1024 bytes.
 ///
 /// # Errors
 /// The error number.
 pub fn get_xattr(name: &CStr, attribute: &str) -> Outcome<Vec<u8>> {
-    let attribute = CString::new(attribute).unwrap();
-    let mut value = vec![0_u8; 1024];
-    let (at, length) = (value.as_mut_ptr(), value.len());
-    let length = call!(SYS_lgetxattr, name.as_ptr(), attribute.as_ptr(), at, length)?;
-    value.truncate(length as usize);
+    let mut value = vec![0; 1024];
+    let len = get_xattr_to(name, attribute, &mut value)?;
+    value.truncate(len);
     Ok(value)
 }
 
@@ -366,14 +375,23 @@ pub fn remove_xattr(name: &CStr, attribute: &str) -> Outcome {
     call!(SYS_lremovexattr, name.as_ptr(), attribute.as_ptr()).map(drop)
 }
 
-/// The names of all attributes.
+/// Copies the names of all attributes; how many bytes these are. No memory asks for that only.
+///
+/// # Errors
+/// The error number.
+pub fn list_xattrs_to(name: &CStr, names: &mut [u8]) -> Outcome<usize> {
+    let length = call!(SYS_llistxattr, name.as_ptr(), names.as_mut_ptr(), names.len())?;
+    Ok(length as usize)
+}
+
+/// The names of all attributes, up to 4096 bytes.
 ///
 /// # Errors
 /// The error number.
 pub fn list_xattrs(name: &CStr) -> Outcome<Vec<u8>> {
-    let mut names = vec![0_u8; 4096];
-    let length = call!(SYS_llistxattr, name.as_ptr(), names.as_mut_ptr(), names.len())?;
-    names.truncate(length as usize);
+    let mut names = vec![0; 4096];
+    let len = list_xattrs_to(name, &mut names)?;
+    names.truncate(len);
     Ok(names)
 }
 

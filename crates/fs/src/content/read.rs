@@ -2,7 +2,6 @@
 
 use conquest_access::Errno;
 use conquest_format::inode::{FileType, Inode};
-use conquest_pm::Mode;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
@@ -76,25 +75,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     fn read_step(&self, file: FileId, from: u64, out: &mut [u8]) -> Result<(usize, Inode)> {
-        let number = self.lock_of(file.number);
-        let seen = self.core().try_read(number, |view| Ok(copy(view, file, from, out)));
-        if let Some(seen) = seen {
-            return seen?;
-        }
-        // Changed again and again: the bytes are taken aside under the lock.
-        let mut aside = vec![0; out.len()];
-        let (len, inode) = loop {
-            let mut tx = self.core().begin()?;
-            match tx.lock(number, Mode::Shared) {
-                Ok(()) => break copy(&tx, file, from, &mut aside)?,
-                Err(conquest_pm::Error::Again) => {}
-                Err(error) => return Err(error.into()),
-            }
-        };
-        for (to, byte) in out.iter_mut().zip(aside) {
-            *to = byte;
-        }
-        Ok((len, inode))
+        self.read_to(file.number, out, |view, out| copy(view, file, from, out))
     }
 
     /// The first place from `from` on in the regular file `file` of what `what` says.
