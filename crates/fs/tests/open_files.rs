@@ -10,17 +10,24 @@ mod store_support;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
 
+use conquest_fs::Errno;
 use conquest_fs::content::Seek;
 use conquest_fs::open::{End, OpenFile, Whence};
 use conquest_peers::machine::{self, Kind};
 use conquest_peers::sys::{self, Outcome};
+use conquest_pm::media::Source;
 use conquest_testkit::Rng;
-use store_support::{Files, open, root, store};
+use store_support::{Files, open, root, store, store_at};
 
 const OPERATIONS: u64 = 6000;
 /// The largest file on ext4 with blocks of 4 KiB.
 const SIZE_MAX: u64 = 0xFFFF_FFFF << 12;
+/// Flags of files.
+const APPEND_ONLY: u32 = 0x20;
+/// A flag that files of ext4 have.
+const EXTENTS: u32 = 0x8_0000;
 /// No file gets larger, but by mistakes.
 const PLACES: u64 = 150_000;
 
@@ -44,6 +51,16 @@ const OPEN: [(&str, i32); 11] = [
 enum Do {
     /// Copies to another one: from where, to where, how many bytes, with which flags.
     Copy(usize, [Option<u64>; 2], u64, u32),
+    /// Reads to buffers of these lengths, from a place or the position on, with these flags.
+    Read(Option<u64>, Vec<usize>, u32),
+    /// Writes so.
+    Write(Option<u64>, Vec<usize>, u32),
+    /// `fsync`, `fdatasync` or `syncfs`.
+    Sync(u32),
+    /// Of a range, with flags.
+    SyncRange(i64, i64, u32),
+    /// Makes its file append-only, or not.
+    AppendOnly(bool),
     Seek(u64),
     Truncate(u64),
 }
@@ -52,7 +69,8 @@ enum Do {
 fn place(rng: &mut Rng) -> u64 {
     match rng.below(40) {
         0 => SIZE_MAX - rng.below(3),
-        1 => u64::MAX - rng.below(9000),
+        // The offset -1 means the position to some calls.
+        1 => u64::MAX - 1 - rng.below(9000),
         2 => 1 << 63 | rng.below(9000),
         3..=20 => rng.below(9000),
         _ => rng.below(PLACES),
@@ -69,11 +87,39 @@ fn len(rng: &mut Rng) -> u64 {
     }
 }
 
+fn buffers(rng: &mut Rng) -> Vec<usize> {
+    let count = match rng.below(60) {
+        0 => 0,
+        1 => 1024 + rng.below(2),
+        2..=9 => rng.below(200),
+        _ => 1 + rng.below(5),
+    };
+    let most = if count > 5 { 500 } else { [1, 100, 5000, 60_000][rng.below(4) as usize] };
+    (0..count).map(|_| rng.below(most) as usize).collect()
+}
+
+/// Flags that the kernel has had for long. `RWF_NOWAIT` depends on what is cached.
+fn flags(rng: &mut Rng) -> u32 {
+    match rng.below(12) {
+        0 => 1 << 30,
+        1..=4 => rng.below(64) as u32 & !(libc::RWF_NOWAIT as u32),
+        _ => 0,
+    }
+}
+
 fn random(rng: &mut Rng) -> Do {
     let mut end = || if rng.chance(1, 4) { None } else { Some(place(rng)) };
-    match (end(), end(), rng.below(12)) {
+    match (end(), end(), rng.below(24)) {
         (_, _, 0..=1) => Do::Seek(rng.below(PLACES)),
         (_, _, 2) => Do::Truncate(rng.below(PLACES)),
+        (_, _, 3) if rng.chance(1, 2) => Do::Sync(rng.below(3) as u32),
+        (_, _, 3) => {
+            let number = |rng: &mut Rng| [0, 5, i64::MAX, -1, -5000][rng.below(5) as usize];
+            Do::SyncRange(number(rng), number(rng), rng.below(9) as u32)
+        }
+        (_, _, 4) => Do::AppendOnly(rng.chance(1, 4)),
+        (at, _, 5..=10) => Do::Read(at, buffers(rng), flags(rng)),
+        (at, _, 11..=17) => Do::Write(at, buffers(rng), flags(rng)),
         (from, to, _) => {
             let flags = u32::from(rng.chance(1, 40));
             Do::Copy(rng.below(OPEN.len() as u64) as usize, [from, to], len(rng), flags)
@@ -84,6 +130,11 @@ fn random(rng: &mut Rng) -> Do {
 fn name(what: &Do) -> &'static str {
     match what {
         Do::Copy(..) => "copy_file_range",
+        Do::Read(..) => "preadv2",
+        Do::Write(..) => "pwritev2",
+        Do::Sync(_) => "fsync",
+        Do::SyncRange(..) => "sync_file_range",
+        Do::AppendOnly(_) => "flags",
         Do::Seek(..) => "lseek",
         Do::Truncate(..) => "ftruncate",
     }
@@ -94,12 +145,48 @@ fn content(seed: u64, len: u64) -> Vec<u8> {
     (0..len).map(|index| (((seed + index) * 2_654_435_761) >> 7) as u8 | 1).collect()
 }
 
+/// Memory of these lengths.
+fn room(lens: &[usize]) -> Vec<Vec<u8>> {
+    lens.iter().map(|&len| vec![0; len]).collect()
+}
+
+/// What is written from buffers of these lengths.
+fn written(lens: &[usize]) -> Vec<Vec<u8>> {
+    lens.iter().enumerate().map(|(index, &len)| content(index as u64 * 77, len as u64)).collect()
+}
+
+/// Tells what the first `len` bytes of `buffers` are, by 31 bits.
+fn sum(buffers: &[Vec<u8>], len: usize) -> u64 {
+    let bytes: Vec<u8> = buffers.iter().flatten().take(len).copied().collect();
+    conquest_format::checksum(0, &bytes) >> 33
+}
+
 fn ours(files: &Files, all: &[OpenFile], index: usize, what: &Do) -> Outcome<u64> {
     let open = &all[index];
     let done = match *what {
         Do::Copy(to, [source, target], len, flags) => {
             let target = End { open: &all[to], at: target };
             files.copy_range(&root(), End { open, at: source }, target, len, flags)
+        }
+        Do::Read(at, ref lens, flags) => {
+            let mut buffers = room(lens);
+            let mut out: Vec<IoSliceMut<'_>> =
+                buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
+            let read = files.read_vector(open, at, &mut out, flags);
+            read.map(|len| len as u64 | sum(&buffers, len) << 32)
+        }
+        Do::Write(at, ref lens, flags) => {
+            let buffers = written(lens);
+            let parts: Vec<IoSlice<'_>> =
+                buffers.iter().map(|buffer| IoSlice::new(buffer)).collect();
+            files.write_vector(&root(), open, at, &parts, flags).map(|len| len as u64)
+        }
+        Do::Sync(_) => files.sync(open).map(|()| 0),
+        Do::SyncRange(offset, len, flags) => files.sync_range(open, offset, len, flags).map(|()| 0),
+        // By another descriptor.
+        Do::AppendOnly(on) => {
+            let flags = if on { APPEND_ONLY } else { 0 };
+            files.set_flags(&root(), open.file, flags, None).map(|()| 0)
         }
         Do::Seek(to) => files.seek_to(open, to as i64, Whence::Start),
         Do::Truncate(size) => files.truncate_through(&root(), open, size).map(|()| 0),
@@ -111,6 +198,26 @@ fn kernels(all: &[File], index: usize, what: &Do) -> Outcome<u64> {
     let open = &all[index];
     match *what {
         Do::Copy(to, places, len, flags) => sys::copy_range(open, &all[to], places, len, flags),
+        Do::Read(at, ref lens, flags) => {
+            let mut buffers = room(lens);
+            let mut out: Vec<IoSliceMut<'_>> =
+                buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
+            let len = sys::read_vector(open, at, &mut out, flags)?;
+            Ok(len | sum(&buffers, len as usize) << 32)
+        }
+        Do::Write(at, ref lens, flags) => {
+            let buffers = written(lens);
+            let parts: Vec<IoSlice<'_>> =
+                buffers.iter().map(|buffer| IoSlice::new(buffer)).collect();
+            sys::write_vector(open, at, &parts, flags)
+        }
+        Do::Sync(which) => sys::sync(open, which).map(|()| 0),
+        Do::SyncRange(offset, len, flags) => sys::sync_range(open, offset, len, flags).map(|()| 0),
+        Do::AppendOnly(on) => {
+            let reader = &all[[2, 7, 10]
+                [["a", "b", "d"].iter().position(|name| *name == OPEN[index].0).unwrap()]];
+            sys::set_flags(reader, if on { APPEND_ONLY | EXTENTS } else { EXTENTS }).map(|()| 0)
+        }
         Do::Seek(to) => sys::seek(open, to as i64, libc::SEEK_SET),
         Do::Truncate(size) => sys::truncate_open(open, size).map(|()| 0),
     }
@@ -163,13 +270,17 @@ fn open_files_are_those_of_ext4() {
                 assert_eq!(differs, None, "{}: content of {index}", tell());
                 if size > 4 * PLACES {
                     let writable = [0, 6][index / 7];
+                    files.set_flags(&who, mine[writable].file, 0, None).unwrap();
+                    sys::set_flags(&theirs[index], EXTENTS).unwrap();
                     files.truncate_through(&who, &mine[writable], PLACES).unwrap();
                     sys::truncate_open(&theirs[writable], PLACES).unwrap();
                 }
             }
         }
         for (name, [failed, succeeded]) in &counts {
-            assert!(*failed > 0 && *succeeded > 0, "{name}: {failed} failed, {succeeded} did not");
+            let may_always_succeed = *name == "flags";
+            assert!(*failed > 0 || may_always_succeed, "{name} never failed");
+            assert!(*succeeded > 0, "{name} never succeeded");
         }
         format!("{OPERATIONS} operations compared: {counts:?}")
     });
@@ -202,4 +313,38 @@ fn holes_are_copied_as_holes() {
     let (copied, rest) = bytes.split_at(1 << 19);
     assert!(copied[..100].iter().all(|&byte| byte == 1));
     assert!(copied[100..].iter().all(|&byte| byte == 0) && rest.iter().all(|&byte| byte == 3));
+}
+
+#[test]
+fn a_buffer_more_or_less_makes_no_difference() {
+    let files = store(8, SIZE_MAX);
+    let open = open(&files, "a", libc::O_RDWR | libc::O_CREAT | libc::O_APPEND);
+    let whole = content(3, 300_000);
+    let parts: Vec<IoSlice<'_>> = whole.chunks(777).map(IoSlice::new).collect();
+    assert_eq!(files.write_vector(&root(), &open, None, &parts, 0).unwrap(), whole.len());
+    assert_eq!(files.position(&open), whole.len() as u64);
+    let mut out = vec![0; whole.len() + 10];
+    let mut buffers: Vec<IoSliceMut<'_>> = out.chunks_mut(300).map(IoSliceMut::new).collect();
+    let nowait = libc::RWF_NOWAIT as u32;
+    assert_eq!(files.read_vector(&open, Some(0), &mut buffers, nowait).unwrap(), 256 << 10);
+    assert_eq!(files.read_vector(&open, Some(0), &mut buffers, 0).unwrap(), whole.len());
+    assert_eq!(out[..whole.len()], whole);
+    let refused = files.write_vector(&root(), &open, None, &parts, nowait);
+    assert_eq!(refused.unwrap_err().errno(), Errno::EOPNOTSUPP);
+}
+
+#[test]
+fn a_failed_medium_is_told() {
+    let path = format!("/dev/shm/conquest-open-{}", std::process::id());
+    let path = std::path::Path::new(&path);
+    let files = store_at([path, path].map(Source::from), 2, SIZE_MAX);
+    let memory = File::options().write(true).open(path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    let open = open(&files, "a", libc::O_RDWR | libc::O_CREAT);
+    files.write_at(&root(), &open, 0, &[1; 9000]).unwrap();
+    assert!(files.sync(&open).is_ok() && files.sync_range(&open, 0, 0, 7).is_ok());
+    memory.set_len(0).unwrap();
+    let _ = files.read_at(&open, 0, &mut [0; 9000]);
+    assert_eq!(files.sync(&open).unwrap_err().errno(), Errno::EIO);
+    assert_eq!(files.sync_range(&open, 0, 0, 0).unwrap_err().errno(), Errno::EIO);
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use conquest_access::{Capabilities, Capability, Credentials};
@@ -160,6 +161,58 @@ pub fn write_all(file: &File, bytes: &[u8]) -> Outcome<u64> {
 /// The error number.
 pub fn seek(file: &File, offset: i64, whence: i32) -> Outcome<u64> {
     call!(SYS_lseek, file.as_raw_fd(), offset, whence).map(|at| at as u64)
+}
+
+/// Reads to several buffers, from a place or the position on; how many bytes.
+///
+/// # Errors
+/// The error number.
+pub fn read_vector(
+    file: &File,
+    at: Option<u64>,
+    out: &mut [IoSliceMut<'_>],
+    flags: u32,
+) -> Outcome<u64> {
+    // The kernel takes the offset as two halves, of which 64-bit machines have the first one only.
+    let (at, len) = (at.unwrap_or(u64::MAX), out.len());
+    let read = call!(SYS_preadv2, file.as_raw_fd(), out.as_mut_ptr(), len, at, 0_u64, flags);
+    read.map(|len| len as u64)
+}
+
+/// Writes several buffers, from a place or the position on; how many bytes.
+///
+/// # Errors
+/// The error number.
+pub fn write_vector(
+    file: &File,
+    at: Option<u64>,
+    parts: &[IoSlice<'_>],
+    flags: u32,
+) -> Outcome<u64> {
+    let (at, len) = (at.unwrap_or(u64::MAX), parts.len());
+    let written = call!(SYS_pwritev2, file.as_raw_fd(), parts.as_ptr(), len, at, 0_u64, flags);
+    written.map(|len| len as u64)
+}
+
+/// Makes durable what was written: by `fsync`, `fdatasync` or `syncfs`.
+///
+/// # Errors
+/// The error number.
+pub fn sync(file: &File, which: u32) -> Outcome {
+    match which {
+        0 => call!(SYS_fsync, file.as_raw_fd()),
+        1 => call!(SYS_fdatasync, file.as_raw_fd()),
+        _ => call!(SYS_syncfs, file.as_raw_fd()),
+    }
+    .map(drop)
+}
+
+/// Writes a range back.
+///
+/// # Errors
+/// The error number.
+pub fn sync_range(file: &File, offset: i64, len: i64, flags: u32) -> Outcome {
+    call!(SYS_sync_file_range, file.as_raw_fd(), offset, len, flags).map(drop)
 }
 
 /// Copies bytes from one open file to another, each at a place or its position; how many.

@@ -10,13 +10,11 @@ use conquest_pm::memory::Memory;
 
 use crate::content::{Seek, WriteAt};
 use crate::inode::{FileId, load};
-use crate::open::OpenFile;
+use crate::open::{CALL_MAX, OpenFile};
 use crate::{Error, FileSystem, Result};
 
 /// Bytes that are copied at a time. Holes of so many bytes stay holes.
 const STEP: u64 = 32 << 10;
-/// Most bytes that a call copies, as in Linux: 2 GiB without a page.
-pub const COPY_MAX: u64 = 0x7FFF_F000;
 
 /// One end of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +28,7 @@ pub struct End<'o> {
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Copies up to `len` bytes from `source` to `target`, as `copy_file_range`: how many. These
-    /// are fewer at the source's end, for more than [`COPY_MAX`], if the store is full, and if
+    /// are fewer at the source's end, for more than [`CALL_MAX`], if the store is full, and if
     /// something goes wrong later on. There are no `flags` so far.
     ///
     /// # Errors
@@ -105,7 +103,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if overlaps || from.max(to) >= 1 << 63 {
             return Err(Errno::EINVAL.into());
         }
-        Ok(len.min(COPY_MAX))
+        Ok(len.min(CALL_MAX))
     }
 
     /// Copies `len` bytes, or fewer: how many.
@@ -175,7 +173,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// The inode of `file` as it is now.
-    fn inode(&self, file: FileId) -> Result<Inode> {
+    pub(super) fn inode(&self, file: FileId) -> Result<Inode> {
         self.read(file.number, |view| load(view, file).map(|(inode, _)| inode))
     }
 }

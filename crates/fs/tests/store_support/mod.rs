@@ -31,16 +31,21 @@ pub fn root() -> Credentials<'static> {
 pub fn store(groups: u64, size_max: u64) -> Files {
     let memory = sys::memory_file(c"store").unwrap();
     let copy = memory.try_clone().unwrap();
+    store_at([Source::from(memory), Source::from(copy)], groups, size_max)
+}
+
+/// A store in memory, made at the first source, and attached from the second, which is the same.
+pub fn store_at([new_file, file]: [Source; 2], groups: u64, size_max: u64) -> Files {
     let shape = Shape { max_groups: groups, lanes: 8, slots: 4, locks: 64, chunks: 64 };
     let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups };
-    Region::create(Source::from(memory), 0o600, &new).unwrap();
+    Region::create(new_file, 0o600, &new).unwrap();
     let options = Options {
         intents: Some(Box::new(finish_intent)),
         burials: Some(Box::new(bury)),
         ..Options::default()
     };
     let access = conquest_pm::Access::default();
-    let core = Region::open(Source::from(copy), &fs::kinds(), access, options).unwrap();
+    let core = Region::open(file, &fs::kinds(), access, options).unwrap();
     let owner = Owner { uid: 0, gid: 0 };
     let new = NewFileSystem { key: [1, 2], owner, permissions: 0o777, size_max };
     FileSystem::make(&core, &new, &clock()).unwrap();
