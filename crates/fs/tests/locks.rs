@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
-mod real_support;
+mod store_support;
 
 use std::fs::File;
 use std::sync::Arc;
@@ -17,8 +17,7 @@ use conquest_fs::{Errno, Error};
 use conquest_peers::machine::{self, Kind};
 use conquest_peers::sys::{self, Outcome};
 use conquest_testkit::Rng;
-
-use real_support::{Files, open, store};
+use store_support::{Files, open, store};
 
 /// Owners of locks, each with descriptors of its own.
 const OWNERS: u64 = 3;
@@ -85,7 +84,7 @@ fn ask_ours(files: &Files, owner: u64, open_file: &mut OpenFile, flags: i32, ask
         Ask::Reopen => {
             files.release_records(open_file, owner(false)).unwrap();
             files.close(open_file).unwrap();
-            *open_file = open(files, "a", flags);
+            *open_file = open(files, "a", flags | libc::O_CREAT);
             Ok(None)
         }
     }
@@ -166,12 +165,12 @@ impl Worker {
 fn locks_are_those_of_the_kernel() {
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let said = machine::run(Kind::Tmpfs, directory, machine::LIMIT, |root| {
-        let ours = store(4);
+        let ours = store(2, END);
         sys::enter(root);
         drop(sys::open(sys::HERE, c"a", libc::O_RDWR | libc::O_CREAT, 0o666).unwrap());
         let workers: Vec<Worker> = (0..OWNERS).map(|_| Worker::new()).collect();
         let mut opened: Vec<Vec<OpenFile>> = (0..OWNERS)
-            .map(|_| MODES.iter().map(|&flags| open(&ours, "a", flags)).collect())
+            .map(|_| MODES.iter().map(|&flags| open(&ours, "a", flags | libc::O_CREAT)).collect())
             .collect();
         let rng = &mut Rng::new(3);
         let mut granted = 0;
@@ -224,8 +223,8 @@ fn part(first: u64, last: u64) -> Record {
 
 #[test]
 fn who_waits_gets_the_lock_when_it_is_given_up() {
-    let files = Arc::new(store(4));
-    let [first, second] = [0, 1].map(|_| open(&files, "a", libc::O_RDWR));
+    let files = Arc::new(store(2, END));
+    let [first, second] = [0, 1].map(|_| open(&files, "a", libc::O_RDWR | libc::O_CREAT));
     files.set_record(&first, Owner::Process(1), part(0, 9), false).unwrap();
     let waiting =
         waits(&files, move |files| files.set_record(&second, Owner::Process(2), part(5, 6), true));
@@ -248,9 +247,9 @@ fn who_waits_gets_the_lock_when_it_is_given_up() {
 
 #[test]
 fn who_would_wait_for_ever_is_refused() {
-    let files = Arc::new(store(4));
+    let files = Arc::new(store(2, END));
     let names = ["a", "b", "c"];
-    let opened = names.map(|name| open(&files, name, libc::O_RDWR));
+    let opened = names.map(|name| open(&files, name, libc::O_RDWR | libc::O_CREAT));
     for (owner, file) in (1..).zip(&opened) {
         files.set_record(file, Owner::Process(owner), part(0, 0), false).unwrap();
     }

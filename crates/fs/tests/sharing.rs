@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
-mod real_support;
+mod store_support;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use conquest_fs::locks::{Mode, Owner, Record};
+use conquest_fs::locks::{self, Mode, Owner, Record};
 use conquest_fs::names::Removal;
 use conquest_fs::open::share::Status;
 use conquest_fs::open::{OpenFile, Whence, bury};
@@ -25,10 +25,10 @@ use conquest_peers::machine::{self, Kind};
 use conquest_peers::process::{self, Line, Process};
 use conquest_peers::sys;
 use conquest_pm::Tx;
-use conquest_pm::media::Carried;
+use conquest_pm::media::{Carried, Source};
 use conquest_testkit::Rng;
 
-use real_support::{Files, open, region, root, store, store_in};
+use store_support::{Files, open, region, root, store, store_at};
 
 const NAMES: [&str; 2] = ["a", "b"];
 const FLAGS: [i32; 4] =
@@ -79,7 +79,7 @@ fn kernel_mode(mode: Option<Mode>) -> (i32, i32) {
 impl Worker<'_> {
     fn open(&mut self, rng: &mut Rng) {
         let (name, flags) = (pick(rng, &NAMES), pick(rng, &FLAGS));
-        let ours = open(self.files, name, flags);
+        let ours = open(self.files, name, flags | libc::O_CREAT);
         let path = std::ffi::CString::new(name).unwrap();
         let kernels = sys::open(sys::HERE, &path, flags | libc::O_CREAT, 0o666).unwrap();
         self.opened.push(Both { ours, kernels });
@@ -294,7 +294,7 @@ fn descriptions_are_shared_as_the_kernels_are() {
     let directory = HostPath::new(env!("CARGO_TARGET_TMPDIR"));
     let said = machine::run(Kind::Tmpfs, directory, machine::LIMIT, |peer| {
         sys::enter(peer);
-        let files = store(16);
+        let files = store(2, locks::END);
         let mut same = 0;
         for seed in 0..12 {
             same += run(&files, &mut Rng::new(seed));
@@ -315,8 +315,9 @@ fn descriptions_are_shared_as_the_kernels_are() {
 #[test]
 fn a_lock_of_a_shared_description_outlives_its_setter() {
     let memory = sys::memory_file(c"store").unwrap();
-    let files = store_in(&memory, 8);
-    let [shared, other] = [0, 1].map(|_| open(&files, "a", libc::O_RDWR));
+    let [one, two, three] = [0; 3].map(|_| Source::from(memory.try_clone().unwrap()));
+    let files = store_at([one, two], 2, locks::END);
+    let [shared, other] = [0, 1].map(|_| open(&files, "a", libc::O_RDWR | libc::O_CREAT));
     let line = Line::new();
     let parcel = files.core().parcel().unwrap();
     files.pack(&parcel, &shared).unwrap();
@@ -346,7 +347,7 @@ fn a_lock_of_a_shared_description_outlives_its_setter() {
         bury(tx, held, orphan)
     });
     // Whoever attaches does that.
-    let burying = std::thread::spawn(move || drop(region(&memory, Some(slow))));
+    let burying = std::thread::spawn(move || drop(region(three, slow)));
     has_begun.recv_timeout(LONG).unwrap();
     let refused = files.flock(&other, Some(Mode::Shared), false);
     assert_eq!(refused.unwrap_err().errno(), Errno::EAGAIN);

@@ -131,10 +131,9 @@ pub(super) fn letters(file_type: FileType, mode: u32) -> String {
 
 /// Whether a file has an access list: `ls -l` marks it with `+`.
 pub(super) fn has_list(files: &Inner<'_>, node: &FileId) -> bool {
-    files
-        .fs
-        .attributes(files.who(), *node)
-        .is_ok_and(|names| names.iter().any(|name| name.starts_with(b"system.posix_acl_")))
+    let lists: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+    let has = |name: &[u8]| files.fs.attribute(files.who(), *node, name, &mut []).is_ok();
+    lists.into_iter().any(has)
 }
 
 #[cfg(test)]

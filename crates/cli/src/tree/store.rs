@@ -7,15 +7,15 @@ use conquest_fs::attributes::{SetTime, Stat};
 use conquest_fs::content::{Seek, WriteAt};
 use conquest_fs::names::{New, Renaming};
 use conquest_fs::paths::Path;
-use conquest_fs::walk::{Base, Parent};
-use conquest_fs::xattr::Setting;
+use conquest_fs::walk::{Base, PATH_MAX, Parent};
+use conquest_fs::xattr::{Setting, whole};
 use conquest_fs::{Error, FileId};
 
 use super::{Attributes, Bits, FLAGS, FileType, Meta, Tree};
 use crate::reason::{Reason, Result};
 
-/// Entries that a listing asks for at a time.
-const ENTRIES: usize = 1024;
+/// Bytes of entries that a listing asks for at a time.
+const LISTING: usize = 32 << 10;
 
 /// The files of a store, as `who` sees them.
 pub(crate) struct Inner<'s> {
@@ -80,27 +80,35 @@ impl Tree for Inner<'_> {
     fn names(&self, directory: &FileId) -> Result<Vec<Vec<u8>>> {
         self.may_read(*directory)?;
         let mut names = Vec::new();
+        let mut room = vec![0; LISTING];
         let mut cookie = 0;
         loop {
-            let part = self.fs.list(*directory, cookie, ENTRIES)?;
-            let Some(last) = part.last() else {
+            let before = cookie;
+            for entry in self.fs.list(*directory, cookie, &mut room)? {
+                cookie = entry.cookie;
+                if !matches!(entry.name, b"." | b"..") {
+                    names.push(entry.name.to_vec());
+                }
+            }
+            if cookie == before {
                 return Ok(names);
-            };
-            cookie = last.cookie;
-            let found = part.into_iter().map(|entry| entry.name);
-            names.extend(found.filter(|name| name != b"." && name != b".."));
+            }
         }
     }
 
     fn target(&self, node: &FileId) -> Result<Vec<u8>> {
-        Ok(self.fs.read_link(*node)?)
+        let mut target = vec![0; PATH_MAX];
+        let len = self.fs.read_link(*node, &mut target)?;
+        target.truncate(len);
+        Ok(target)
     }
 
     fn attributes(&self, node: &FileId) -> Result<Attributes> {
         let mut found = Attributes::new();
-        for name in self.fs.attributes(&self.who, *node)? {
-            match self.fs.attribute(&self.who, *node, &name) {
-                Ok(value) => found.push((name, value)),
+        let names = whole(|out| self.fs.attributes(&self.who, *node, out))?;
+        for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+            match whole(|out| self.fs.attribute(&self.who, *node, name, out)) {
+                Ok(value) => found.push((name.to_vec(), value)),
                 // Removed meanwhile.
                 Err(error) if error.errno() == Errno::ENODATA => {}
                 Err(error) => return Err(error.into()),

@@ -15,17 +15,22 @@
 //! | 3 | number of its home, plus one; 0 if it is the home |
 //! | 4 | flags, as `F_GETFL` tells them |
 
+mod copy;
 mod flags;
 mod io;
 mod keep;
 mod path;
 mod position;
 pub mod share;
+mod sync;
+mod vector;
 
+pub use copy::End;
 pub use flags::How;
 pub use keep::bury;
 pub(crate) use keep::{keeper, orphan_of};
 pub use position::Whence;
+pub use vector::BUFFERS_MAX;
 
 use conquest_access::{self as access, Credentials, Errno};
 use conquest_format::inode::FileType;
@@ -42,6 +47,9 @@ pub(crate) const OPEN: u8 = 1;
 pub(crate) const OPEN_TO_WRITE: u8 = 2;
 pub(crate) const DESCRIPTION: u8 = 7;
 
+/// Most bytes that a call moves that has several buffers, or none: as in Linux, 2 GiB without a
+/// page.
+pub const CALL_MAX: u64 = 0x7FFF_F000;
 /// Nanoseconds after which a look is noted although nothing has changed.
 const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
 
