@@ -45,6 +45,14 @@ impl Descriptor {
         payload | (check16(payload, page) as u64) << 48
     }
 
+    /// The kind of what is on the page.
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        match self {
+            Descriptor::Run(kind) | Descriptor::Slab(kind) | Descriptor::SlabTail(kind, _) => kind,
+        }
+    }
+
     /// The descriptor of page number `page`, if `word` is one.
     #[must_use]
     pub const fn unpack(word: u64, page: u64) -> Option<Descriptor> {

@@ -1,7 +1,7 @@
 //! Where everything is in a region, computed from five numbers in the superblock.
 //!
 //! ```text
-//! persistent   superblocks | state | lanes | bitmaps | descriptors | slab maps | orphans
+//! persistent   superblocks | state | lanes | bitmaps | descriptors | slab maps | orphans | images
 //! volatile     head | slots | queue | lanes | locks | classes | groups | slabs | owners | chunks
 //! persistent   heap: groups of 512 pages, 2 MiB aligned
 //! ```
@@ -59,6 +59,7 @@ pub struct Geometry {
     descriptors: Offset,
     slab_maps: Offset,
     orphans: Offset,
+    images: Offset,
     volatile: Offset,
     slots: Offset,
     queue: Offset,
@@ -107,6 +108,7 @@ impl Geometry {
         let descriptors = table(pages * WORD);
         let slab_maps = table(pages * WORD);
         let orphans = table(u64::from(shape.chunks) * ORPHANS);
+        let images = table(u64::from(shape.lanes) * journal::IMAGE);
         let volatile = table(volatile::head::SIZE);
         let slots = table(u64::from(shape.slots) * volatile::slot::SIZE);
         let queue = table(volatile::QUEUE_CELLS * WORD);
@@ -125,6 +127,7 @@ impl Geometry {
             descriptors,
             slab_maps,
             orphans,
+            images,
             volatile,
             slots,
             queue,
@@ -249,6 +252,12 @@ impl Geometry {
         self.orphans.plus(holding as u64 * WORD)
     }
 
+    /// The image page of lane `lane`.
+    #[must_use]
+    pub const fn image_page(&self, lane: u32) -> Offset {
+        self.images.plus(lane as u64 * journal::IMAGE)
+    }
+
     /// The volatile part.
     #[must_use]
     pub const fn volatile(&self) -> Range<u64> {
@@ -295,7 +304,8 @@ impl Geometry {
         let mut ranges = Vec::with_capacity(8);
         if from == 0 {
             ranges.push(0..self.bitmaps.bytes());
-            ranges.push(self.volatile.bytes()..self.classes.bytes());
+            // The image pages, and the volatile part up to what depends on the groups.
+            ranges.push(self.images.bytes()..self.classes.bytes());
         }
         let pages = |groups: u64| groups * GROUP_PAGES;
         let mut table = |at: Offset, from: u64, to: u64| {
@@ -347,7 +357,8 @@ mod tests {
             (g.bitmap(5).bytes(), g.descriptor(0)),
             (g.descriptor(pages).bytes(), g.slab_map(0)),
             (g.slab_map(pages).bytes(), g.orphan(0)),
-            (g.orphan(2 * 56).bytes(), g.head(0)),
+            (g.orphan(2 * 56).bytes(), g.image_page(0)),
+            (g.image_page(4).bytes(), g.head(0)),
             (g.head(volatile::head::SIZE).bytes(), g.slot(0)),
             (g.slot(3).bytes(), g.queue_cell(0)),
             (g.queue_cell(1023).bytes() + WORD, g.lane_record(0)),

@@ -15,6 +15,7 @@
 //! | 1..8 | arguments, owned by the code's handler |
 //!
 //! An entry is two words: the target offset with the action in its three low bits, and the operand.
+//! One of action 3 copies bytes from the lane's image page, a page of its own ([`ImagePart`]).
 //! A prepared range is two words after the last entry: offset and length in bytes.
 //!
 //! The checksum is [`checksum`](crate::checksum) over the lane's number and the commit word (two
@@ -23,6 +24,7 @@
 //! A commit word with a nonzero entry count and a matching checksum is a committed
 //! record; one that does not match never happened.
 
+use crate::kind::Kind;
 use crate::{Offset, PAGE, WORD};
 
 /// Bytes in a lane.
@@ -47,6 +49,9 @@ pub const ENTRIES_MAX: u64 = (LANE - ENTRIES) / ENTRY;
 pub const RANGES_MAX: u64 = 15;
 /// Bytes that the prepared ranges of one record may have together.
 pub const RANGE_BYTES_MAX: u64 = 1024;
+
+/// Bytes in a lane's image page.
+pub const IMAGE: u64 = PAGE;
 
 /// Bytes that are checksummed at once.
 pub const PIECE: u64 = 256;
@@ -103,8 +108,8 @@ impl Commit {
     }
 }
 
-/// What an entry does to its word. Each action can be done again with the same result, as long as
-/// nobody else has changed the word (or, for bits, those bits) in between.
+/// What an entry does to its word, or words. Each action can be done again with the same result, as
+/// long as nobody else has changed these words (or, for bits, those bits) in between.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Store the operand.
@@ -113,16 +118,61 @@ pub enum Action {
     Allocate,
     /// Clear the operand's bits: pages or objects become free.
     Free,
+    /// Store words of the lane's image page, as the operand says, to the target and what follows
+    /// it: an [`ImagePart`].
+    Copy,
+}
+
+/// A part of a lane's image page: the operand of [`Action::Copy`].
+///
+/// | bits | field |
+/// | --- | --- |
+/// | 0..16 | offset in the lane's image page, in bytes |
+/// | 16..32 | length in bytes |
+/// | 32..40 | kind of the pages that are changed |
+/// | 40..64 | 0 |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ImagePart {
+    /// Its first byte: a multiple of 8.
+    pub from: u64,
+    /// Its bytes: a multiple of 8, not 0.
+    pub len: u64,
+    /// The kind of all pages that it is copied to.
+    pub kind: Kind,
+}
+
+impl ImagePart {
+    /// The operand.
+    #[must_use]
+    pub const fn pack(self) -> u64 {
+        self.from & 0xFFFF | (self.len & 0xFFFF) << 16 | (self.kind.number() as u64) << 32
+    }
+
+    /// The part that `operand` says; none if it has parts of words, or nothing, or more than an
+    /// image page has.
+    #[must_use]
+    pub const fn unpack(operand: u64) -> Option<ImagePart> {
+        let (from, len) = (operand & 0xFFFF, operand >> 16 & 0xFFFF);
+        let Some(kind) = Kind::new((operand >> 32 & 0xFF) as u8) else {
+            return None;
+        };
+        let is_whole = from % WORD == 0 && len % WORD == 0;
+        if is_whole && len != 0 && from + len <= IMAGE && operand >> 40 == 0 {
+            Some(ImagePart { from, len, kind })
+        } else {
+            None
+        }
+    }
 }
 
 /// One entry of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The word changed.
+    /// The word changed, or the first of several.
     pub target: Offset,
     /// How it is changed.
     pub action: Action,
-    /// The new value, or the bits.
+    /// The new value, or the bits, or what is copied.
     pub operand: u64,
 }
 
@@ -134,6 +184,7 @@ impl Entry {
             Action::Set => 0,
             Action::Allocate => 1,
             Action::Free => 2,
+            Action::Copy => 3,
         };
         [self.target.bytes() & !7 | action, self.operand]
     }
@@ -145,6 +196,7 @@ impl Entry {
             0 => Action::Set,
             1 => Action::Allocate,
             2 => Action::Free,
+            3 => Action::Copy,
             _ => return None,
         };
         Some(Entry { target: Offset::new(words[0] & !7), action, operand: words[1] })
@@ -169,10 +221,31 @@ mod tests {
 
     #[test]
     fn entries_round_trip() {
-        for action in [Action::Set, Action::Allocate, Action::Free] {
+        for action in [Action::Set, Action::Allocate, Action::Free, Action::Copy] {
             let entry = Entry { target: Offset::new(4096), action, operand: 77 };
             assert_eq!(Entry::unpack(entry.pack()), Some(entry));
         }
-        assert_eq!(Entry::unpack([3, 0]), None);
+        assert_eq!(Entry::unpack([4, 0]), None);
+    }
+
+    #[test]
+    fn copies_round_trip_and_refuse_what_is_no_part_of_an_image_page() {
+        let kind = Kind::new(63).unwrap();
+        for copy in
+            [ImagePart { from: 0, len: IMAGE, kind }, ImagePart { from: IMAGE - 8, len: 8, kind }]
+        {
+            assert_eq!(ImagePart::unpack(copy.pack()), Some(copy));
+        }
+        let good = ImagePart { from: 64, len: 128, kind };
+        for bad in [
+            ImagePart { len: 0, ..good },
+            ImagePart { from: 65, ..good },
+            ImagePart { len: 127, ..good },
+            ImagePart { len: IMAGE - 56, ..good },
+        ] {
+            assert_eq!(ImagePart::unpack(bad.pack()), None, "{bad:?}");
+        }
+        assert_eq!(ImagePart::unpack(good.pack() | 1 << 38), None);
+        assert_eq!(ImagePart::unpack(good.pack() | 1 << 40), None);
     }
 }

@@ -13,7 +13,7 @@ use crate::kind::{KINDS, KindSpec, KindTable};
 /// The first eight bytes of a region: "CONQCORE".
 pub const MAGIC: [u8; 8] = *b"CONQCORE";
 /// The format this crate describes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// How processes work together on one attached region. Two that differ can't be attached at once.
 pub const LIVE_PROTOCOL: u32 = 1;
 /// Bytes in a superblock copy.
@@ -293,8 +293,10 @@ mod tests {
         let mut raw = superblock().to_raw();
         raw.format_version = FORMAT_VERSION.swap_bytes().into();
         assert_eq!(raw.check(), Err(Defect::Endianness));
-        raw.format_version = 2.into();
-        assert_eq!(raw.check(), Err(Defect::Version(2)));
+        for other in [FORMAT_VERSION - 1, FORMAT_VERSION + 1] {
+            raw.format_version = other.into();
+            assert_eq!(raw.check(), Err(Defect::Version(other)));
+        }
         let mut newer = superblock();
         newer.features_incompatible = 4;
         assert_eq!(newer.to_raw().check(), Err(Defect::Features(4)));

@@ -11,7 +11,7 @@ use conquest_format::{Geometry, PAGE};
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::names::New;
 use conquest_fs::{Error, FileId};
-use conquest_testkit::files::{SimFiles, attach, base, root_user, shape};
+use conquest_testkit::files::{SimFiles, attach, base, fill, root_user, shape};
 use conquest_testkit::judge::judge_attached;
 use conquest_testkit::{DyingMemory, Fate, Image, RecordingMemory, World};
 
@@ -77,10 +77,19 @@ fn die_everywhere(
     work: impl Fn(&SimFiles) -> Result<(), Error>,
     is_right: impl Fn(Option<(u64, u64)>) -> bool,
 ) -> u64 {
-    let image = prepared();
+    die_at(&prepared(), STEP, work, is_right)
+}
+
+/// [`die_everywhere`] on `image`, at every `step`-th store.
+fn die_at(
+    image: &Arc<Image>,
+    step: u64,
+    work: impl Fn(&SimFiles) -> Result<(), Error>,
+    is_right: impl Fn(Option<(u64, u64)>) -> bool,
+) -> u64 {
     let mut deaths = 0;
-    for store in (1..).step_by(STEP as usize) {
-        let (memory, world, witness) = process(&image, 2);
+    for store in (1..).step_by(step as usize) {
+        let (memory, world, witness) = process(image, 2);
         let dies = {
             let world = world.clone();
             Fate::Unwind(Box::new(move || world.kill(1)))
@@ -154,14 +163,28 @@ fn pages_of_a_hole_go_one_by_one() {
     assert!(deaths > 40, "{deaths}");
 }
 
+/// Overwrites all pages of `one`.
+fn write_all(files: &SimFiles) -> Result<(), Error> {
+    let one = file(files, b"one").unwrap();
+    let bytes = vec![b'n'; (PAGES * PAGE) as usize];
+    let (_, done) = files.write(&root_user(), one, WriteAt::Offset(PAGE), &bytes)?;
+    assert_eq!(done, bytes.len() as u64);
+    Ok(())
+}
+
 #[test]
 fn a_long_write_is_there_up_to_some_page() {
-    let work = |files: &SimFiles| {
-        let one = file(files, b"one").unwrap();
-        let bytes = vec![b'n'; (PAGES * PAGE) as usize];
-        files.write(&root_user(), one, WriteAt::Offset(PAGE), &bytes).map(drop)
-    };
     let is_right = |seen| matches!(seen, Some((size, _)) if size == WHOLE.0);
-    let deaths = die_everywhere(work, is_right);
+    let deaths = die_everywhere(write_all, is_right);
+    assert!(deaths > 100, "{deaths}");
+}
+
+#[test]
+fn a_long_write_on_a_full_store_is_there_up_to_some_page() {
+    let (memory, _, files) = process(&prepared(), 1);
+    fill(&files).unwrap();
+    files.core().detach().unwrap();
+    let is_right = |seen| matches!(seen, Some((size, _)) if size == WHOLE.0);
+    let deaths = die_at(&memory.snapshot(), 10 * STEP + 1, write_all, is_right);
     assert!(deaths > 100, "{deaths}");
 }

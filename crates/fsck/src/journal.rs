@@ -6,10 +6,12 @@
 
 use std::collections::HashMap;
 
+use conquest_format::descriptor::Descriptor;
+use conquest_format::fs::{DATA, PACKED_SIZES, cut, packed};
 use conquest_format::journal::{
-    self, Action, CHECKSUM, COMMIT, Commit, ENTRIES, ENTRY, Entry, INTENT, PAGES_USED,
+    self, Action, CHECKSUM, COMMIT, Commit, ENTRIES, ENTRY, Entry, INTENT, ImagePart, PAGES_USED,
 };
-use conquest_format::{Geometry, Offset, WORD, checksum, fs::cut, geometry};
+use conquest_format::{GROUP_PAGES, Geometry, Offset, WORD, checksum, geometry};
 
 use crate::overlay::Overlay;
 use crate::report::{Counts, Findings, Hex};
@@ -172,18 +174,35 @@ impl<V: View + ?Sized> Replay<'_, '_, V> {
     /// Carries out the entry at `at` of lane `number`.
     fn carry_out(&mut self, number: u32, at: Offset) {
         let words: [u64; 2] = self.bytes.words(at);
-        let Some(entry) = Entry::unpack(words).filter(|entry| self.may_change(entry.target)) else {
-            let expected = "a known action on a word of the persistent part";
+        let Some(entry) = Entry::unpack(words).filter(|entry| self.is_possible(entry)) else {
+            let expected = "a known action on words of the persistent part";
             self.findings.add(Code::LaneEntry, 0, at, expected, Hex(words[0]));
             return;
         };
         let old = self.bytes.load(entry.target);
-        let (new, bits) = match entry.action {
-            Action::Set => (entry.operand, u64::MAX),
-            Action::Allocate => (old | entry.operand, entry.operand),
-            Action::Free => (old & !entry.operand, entry.operand),
-        };
-        let changed = self.changed.entry(entry.target).or_default();
+        match entry.action {
+            Action::Set => self.change(number, at, entry.target, entry.operand, u64::MAX),
+            Action::Allocate => {
+                self.change(number, at, entry.target, old | entry.operand, entry.operand);
+            }
+            Action::Free => {
+                self.change(number, at, entry.target, old & !entry.operand, entry.operand);
+            }
+            Action::Copy => {
+                let Some(part) = ImagePart::unpack(entry.operand) else { return };
+                let image = self.geometry.image_page(number).plus(part.from);
+                for word in (0..part.len).step_by(WORD as usize) {
+                    let new = self.bytes.load(image.plus(word));
+                    self.change(number, at, entry.target.plus(word), new, u64::MAX);
+                }
+            }
+        }
+    }
+
+    /// Puts `new` in the place of the word at `target`, of which the entry at `at` of lane `number`
+    /// changes `bits`.
+    fn change(&mut self, number: u32, at: Offset, target: Offset, new: u64, bits: u64) {
+        let changed = self.changed.entry(target).or_default();
         if changed.lane != number {
             changed.others |= changed.last;
             (changed.last, changed.lane) = (0, number);
@@ -194,7 +213,35 @@ impl<V: View + ?Sized> Replay<'_, '_, V> {
             let expected = "bits that no other lane's record changes";
             self.findings.add(Code::LaneConflict, 0, at, expected, Hex(shared));
         }
-        self.bytes.put(entry.target, new);
+        self.bytes.put(target, new);
+    }
+
+    /// Whether `entry` can be carried out.
+    fn is_possible(&self, entry: &Entry) -> bool {
+        match entry.action {
+            Action::Copy => self.may_copy(entry.target, entry.operand),
+            _ => self.may_change(entry.target),
+        }
+    }
+
+    /// Whether a record may copy to `target` what `operand` says: words of allocated pages of its
+    /// kind, which has the bytes of files.
+    fn may_copy(&self, target: Offset, operand: u64) -> bool {
+        let Some(part) = ImagePart::unpack(operand) else { return false };
+        let page = |at| self.geometry.page_of(at);
+        let Some((first, last)) = page(target).zip(page(target.plus(part.len - 1))) else {
+            return false;
+        };
+        let is_content = part.kind == DATA
+            || (0..PACKED_SIZES.len()).any(|class| packed(class) == Some(part.kind));
+        let is_of_kind = |page: u64| {
+            let (group, bit) = (page / GROUP_PAGES, page % GROUP_PAGES);
+            let bits = self.bytes.load(self.geometry.bitmap(group).plus(bit / 64 * WORD));
+            let found = Descriptor::unpack(self.bytes.load(self.geometry.descriptor(page)), page);
+            let found = found.map(Descriptor::kind);
+            group < self.groups && bits >> (bit % 64) & 1 == 1 && found == Some(part.kind)
+        };
+        is_content && (first..=last).all(is_of_kind)
     }
 
     /// Whether a record may change the word at `target`.
@@ -203,7 +250,9 @@ impl<V: View + ?Sized> Replay<'_, '_, V> {
         let lanes = self.geometry.lane(0).bytes();
         let tables = self.geometry.lane(self.geometry.shape().lanes).bytes();
         let has_space = at.saturating_add(WORD) <= self.geometry.len_at(self.groups);
-        if at < geometry::STATE.bytes() || !has_space || self.geometry.volatile().contains(&at) {
+        // The image pages are what the persistent part has before the volatile one.
+        let gap = self.geometry.image_page(0).bytes()..self.geometry.volatile().end;
+        if at < geometry::STATE.bytes() || !has_space || gap.contains(&at) {
             return false;
         }
         let within = (at.saturating_sub(lanes)) % journal::LANE;

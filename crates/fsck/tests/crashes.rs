@@ -10,7 +10,9 @@ use conquest_access::Removal;
 use conquest_format::{Geometry, PAGE};
 use conquest_fs::content::WriteAt;
 use conquest_fs::names::New;
-use conquest_testkit::files::{self, OPERATIONS, Op, SimFiles, attach, base, root_user};
+use conquest_testkit::files::{
+    self, ON_FULL, OPERATIONS, Op, SimFiles, attach, base, full_base, root_user,
+};
 use conquest_testkit::judge::judge;
 use conquest_testkit::{
     CrashPoint, DyingMemory, Fate, Image, Mark, Options, Recording, RecordingMemory, World, explore,
@@ -59,9 +61,17 @@ fn check(memory: &RecordingMemory, _: &CrashPoint<'_>) -> Result<u64, String> {
 
 #[test]
 fn crashes_of_all_operations() {
-    let base = base(false).unwrap();
-    for (index, script) in OPERATIONS.chunks(4).enumerate() {
-        let recording = record(&base, script);
+    crashes_of(&base(false).unwrap(), &OPERATIONS);
+}
+
+#[test]
+fn crashes_on_a_full_store() {
+    crashes_of(&full_base(false).unwrap(), &ON_FULL);
+}
+
+fn crashes_of(base: &Arc<Image>, operations: &[Op]) {
+    for (index, script) in operations.chunks(4).enumerate() {
+        let recording = record(base, script);
         let inner_states = STATES / 3;
         let options =
             Options { seed: index as u64, states: STATES, inner_states, ..Options::default() };

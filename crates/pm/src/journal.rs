@@ -7,9 +7,9 @@
 //!    subset of these words reaches the medium early, the record counts only if all of it did,
 //!    prepared objects included, because the checksum covers them. After the fence it is durable:
 //!    the commit point.
-//! 3. *Apply* stores each entry to its word, writes the words back and fences. Doing it again gives
-//!    the same result, because nobody else can change these words or bits before the record is
-//!    retired: the locks over them, and the busy bits, are still held.
+//! 3. *Apply* stores each entry to its word or words, writes these back and fences. Doing it again
+//!    gives the same result, because nobody else can change these words or bits before the record
+//!    is retired: the locks over them, and the busy bits, are still held.
 //! 4. *Retire* writes the commit word back to "retired" and fences. Only then are busy bits cleared
 //!    and locks released, so that no later record of another lane touches a word that this record
 //!    could still be applied to.
@@ -112,12 +112,12 @@ impl<M: Memory, H: Host> Core<M, H> {
         for index in 0..commit.entries {
             let at = entry_at(lane, index);
             let pair = self.load_pair(at);
-            let entry = Entry::unpack(pair).filter(|entry| self.may_change(entry.target));
+            let entry = Entry::unpack(pair).filter(|entry| self.may_apply(entry));
             let Some(entry) = entry else {
                 return Err(Error::Corrupt {
                     what: "journal entry",
                     offset: at,
-                    expected: "an action on a persistent word",
+                    expected: "an action on persistent words",
                     found: pair[0],
                 });
             };
@@ -129,6 +129,10 @@ impl<M: Memory, H: Host> Core<M, H> {
                     self.note_freed(number, commit.entries);
                     self.mark_busy(entry.target, entry.operand);
                     self.memory.put_and_not(entry.target, entry.operand);
+                }
+                Action::Copy => {
+                    self.copy_image(number, entry.target, entry.operand);
+                    continue;
                 }
             }
             self.memory.write_back(entry.target, WORD);
@@ -246,15 +250,25 @@ impl<M: Memory, H: Host> Core<M, H> {
         at >= tables && last <= end && (last <= volatile.start || at >= volatile.end)
     }
 
+    /// Whether `entry` is possible.
+    fn may_apply(&self, entry: &Entry) -> bool {
+        match entry.action {
+            Action::Copy => self.may_copy(entry.target, entry.operand),
+            _ => self.may_change(entry.target),
+        }
+    }
+
     /// Whether a record may change the word at `target`: it has space, lies in the persistent part
-    /// and is not of a superblock or a lane's record.
+    /// and is not of a superblock, a lane's record or an image page.
     fn may_change(&self, target: Offset) -> bool {
         let at = target.bytes();
         let lanes = self.geometry.lane(0).bytes();
         let tables = self.geometry.lane(self.geometry.shape().lanes).bytes();
         let state = conquest_format::geometry::STATE.bytes();
         let end = self.geometry.len_at(self.groups());
-        if at < state || at >= end || self.geometry.volatile().contains(&at) {
+        // The image pages are what the persistent part has before the volatile one.
+        let gap = self.geometry.image_page(0).bytes()..self.geometry.volatile().end;
+        if at < state || at >= end || gap.contains(&at) {
             return false;
         }
         if at < lanes || at >= tables {

@@ -290,6 +290,20 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.set_value(at, version.wrapping_add(1), Ordering::Release);
     }
 
+    /// Makes odd the versions of what lane `dead` holds exclusively, before its record is applied
+    /// by whoever has taken the lane over: it may have died before it had done that itself.
+    pub(crate) fn unsettle_versions(&self, dead: u32) {
+        for place in 0..lane::HELD_MAX as u32 {
+            let name = self.value(self.held_word(dead, place), Ordering::Relaxed);
+            if let Some((number, false)) = volatile::unpack_held(name)
+                && self.holder(number) == Some(dead)
+                && self.version(number, Ordering::Relaxed).is_multiple_of(2)
+            {
+                self.step_version(number);
+            }
+        }
+    }
+
     /// Makes the version of lock `number` even again after its holder's death.
     fn settle_version(&self, number: u32) {
         if self.version(number, Ordering::Relaxed) % 2 == 1 {

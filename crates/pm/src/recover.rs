@@ -6,6 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
+use conquest_format::journal::Commit;
 use conquest_format::volatile::{self, lane, slot};
 
 use crate::Result;
@@ -86,6 +87,9 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Finishes or drops whatever the dead owner of `lane`, which the caller has taken over, was
     /// doing: record first, then locks, so that nobody sees what the record has yet to change.
     pub(crate) fn settle_lane(&self, lane: u32) -> Result<()> {
+        if self.commit_word(lane).is_ok_and(Commit::is_armed) {
+            self.unsettle_versions(lane);
+        }
         if let Err(error) = self.settle_record(lane) {
             self.fail("a dead process's journal record is damaged");
             return Err(error);

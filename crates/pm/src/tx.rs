@@ -45,6 +45,8 @@ pub struct Tx<'c, M: Memory, H: Host> {
     ranges: [(Offset, u64); RANGES_MAX as usize],
     ranges_used: usize,
     range_bytes: u64,
+    /// Bytes of the lane's image page that belong to the record.
+    pub(crate) image_used: u64,
     /// Whether something was written back that the record's checksum does not cover.
     needs_prepare_fence: bool,
     held: [(u32, Mode); LOCKS_MAX],
@@ -61,6 +63,17 @@ pub struct Tx<'c, M: Memory, H: Host> {
     leaves_lane: bool,
     _window: Window<'c, M>,
     _open: Open,
+}
+
+/// A state of a record that a transaction can return to: [`Tx::staged`].
+#[derive(Clone, Copy, Debug)]
+pub struct Staged {
+    entries: u64,
+    ranges_used: usize,
+    range_bytes: u64,
+    image_used: u64,
+    pages: i64,
+    emptied: [Option<u64>; EMPTIED_MAX],
 }
 
 impl<M: Memory, H: Host> Core<M, H> {
@@ -124,6 +137,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             ranges: [(Offset::NONE, 0); RANGES_MAX as usize],
             ranges_used: 0,
             range_bytes: 0,
+            image_used: 0,
             needs_prepare_fence: false,
             held: [(0, Mode::Shared); LOCKS_MAX],
             held_used: 0,
@@ -226,13 +240,13 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.stage(Entry { target: at, action: Action::Set, operand: value })
     }
 
-    fn is_prepared(&self, at: Offset) -> bool {
+    pub(crate) fn is_prepared(&self, at: Offset) -> bool {
         let at = at.bytes();
         let mut ranges = self.ranges.iter().take(self.ranges_used);
         ranges.any(|&(start, len)| (start.bytes()..start.plus(len).bytes()).contains(&at))
     }
 
-    /// The word at `at` as this transaction sees it: the value it staged last, or the present one.
+    /// The word at `at` as this transaction sees it: the value it set last, or the present one.
     /// The lock that guards the word orders it.
     pub fn get(&self, at: Offset) -> u64 {
         (0..self.entries)
@@ -265,6 +279,30 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.core.stage_pair(at, entry.pack());
         self.entries += 1;
         Ok(())
+    }
+
+    /// How far the record has come: what is staged from now on can be dropped by
+    /// [`Self::unstage`].
+    pub fn staged(&self) -> Staged {
+        Staged {
+            entries: self.entries,
+            ranges_used: self.ranges_used,
+            range_bytes: self.range_bytes,
+            image_used: self.image_used,
+            pages: self.pages,
+            emptied: self.emptied,
+        }
+    }
+
+    /// Drops what this record has staged since `staged` was asked for. Locks stay held. Objects
+    /// that were new before must not have been changed since.
+    pub fn unstage(&mut self, staged: &Staged) {
+        self.entries = staged.entries.min(self.entries);
+        self.ranges_used = staged.ranges_used.min(self.ranges_used);
+        self.range_bytes = staged.range_bytes;
+        self.image_used = staged.image_used;
+        self.pages = staged.pages;
+        self.emptied = staged.emptied;
     }
 
     /// Entries that can still be staged: a word that is set takes one, a run of pages that is
@@ -469,6 +507,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.entries = 0;
         self.ranges_used = 0;
         self.range_bytes = 0;
+        self.image_used = 0;
         self.needs_prepare_fence = false;
         self.pages = 0;
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use conquest_format::checksum;
 use conquest_format::geometry::{STATE_ROOTS, SUPERBLOCKS, Shape};
 use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
-use conquest_format::superblock::{RawSuperblock, SIZE};
+use conquest_format::superblock::{FORMAT_VERSION, RawSuperblock, SIZE};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::check::Reachable;
 use conquest_pm::host::Host;
@@ -117,13 +117,13 @@ fn regions_of_others() {
     let error = refused(
         open(&file.0),
         &file.0,
-        &["offset 0x8", "expected 1", "found 7", "use the release"],
+        &["offset 0x8", "expected 2", "found 7", "use the release"],
     );
     assert!(matches!(error, Error::Version { found: 7, .. }), "{error}");
-    patch(&file.0, &[0, 1], 8, &1_u32.to_be_bytes(), true);
+    patch(&file.0, &[0, 1], 8, &FORMAT_VERSION.to_be_bytes(), true);
     let error = refused(open(&file.0), &file.0, &["big-endian", "offset 0x8", "little-endian"]);
     assert!(matches!(error, Error::Endianness { .. }), "{error}");
-    patch(&file.0, &[0, 1], 8, &1_u32.to_le_bytes(), true);
+    patch(&file.0, &[0, 1], 8, &FORMAT_VERSION.to_le_bytes(), true);
     patch(&file.0, &[0, 1], 32, &[4], true);
     let error = refused(open(&file.0), &file.0, &["features 0x4", "offset 0x20", "newer release"]);
     assert!(matches!(error, Error::Features { found: 4, .. }), "{error}");

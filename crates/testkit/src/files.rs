@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use conquest_access::{Capabilities, Credentials, Removal};
 use conquest_format::geometry::Shape;
 use conquest_format::inode::{Owner, SIZE_MAX};
-use conquest_format::{checksum, fs};
+use conquest_format::{GROUP_PAGES, PAGE, checksum, fs};
 use conquest_fs::attributes::SetTime;
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::dir::FileType;
@@ -82,7 +82,7 @@ use Op::{
 const LONG_NAMES: u32 = 14;
 
 /// The operations: all kinds of them, in all positions, that succeed or not.
-pub const OPERATIONS: [Op; 50] = [
+pub const OPERATIONS: [Op; 52] = [
     Make("n"),
     Make("d/n"),
     MakeDirectory("m"),
@@ -119,6 +119,8 @@ pub const OPERATIONS: [Op; 50] = [
     Append("a", 40),
     Write("e/f", 4000, 300),
     Write("e/f", 4000, 5000),
+    Write("e/f", 16_394, 4080),
+    Write("k/y", 1, 3500),
     Append("k/y", 5000),
     Truncate("e/f", 0),
     Truncate("k/y", 4096),
@@ -134,6 +136,28 @@ pub const OPERATIONS: [Op; 50] = [
     LinkOpen("d", 3000, "d/t"),
     LinkOpen("", 100, "g"),
 ];
+
+/// Operations that need no space, as far as they are about what is there: for a store that is
+/// [`full`](full_base).
+pub const ON_FULL: [Op; 14] = [
+    Write("a", 3, 90),
+    Write("a", 10, 3000),
+    Write("k/y", 100, 1500),
+    Write("k/y", 4000, 1500),
+    Write("k/y", 0, 4096),
+    Write("e/f", 16_394, 4080),
+    Write("e/f", 17_000, 4096),
+    Append("k/y", 1500),
+    Append("e/f", 100),
+    Range("e/f", Allocate::Zeros { keeps_size: false }, 16_384, 4096),
+    Range("k/y", Allocate::Zeros { keeps_size: true }, 2001, 3000),
+    Truncate("k/y", 4096),
+    UnlinkOpen("k/y"),
+    Unlink("e/f"),
+];
+
+/// The files that have all the space of a full store.
+pub const FILLERS: [&str; 2] = ["o/full", "o/rest"];
 
 /// What the tree is before: `a` has packed content, `k/y` an extent and `e/f` a tree. No operation
 /// is about what is in `o`.
@@ -293,7 +317,8 @@ const ATTRIBUTE: &[u8] = b"user.some";
 pub const LISTING: usize = 1 << 16;
 
 /// Bytes to write: never 0, so that they are told from holes.
-fn content(seed: u64, len: usize) -> Vec<u8> {
+#[must_use]
+pub fn content(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|index| (seed + 31 * index as u64) as u8 | 1).collect()
 }
 
@@ -370,6 +395,34 @@ pub fn prepare<M: Memory, H: Host>(files: &FileSystem<M, H>) -> Result<(), Strin
     Ok(())
 }
 
+/// Gives [`FILLERS`] all pages that there are, past their ends.
+///
+/// # Errors
+/// What went wrong, as text.
+pub fn fill<M: Memory, H: Host>(files: &FileSystem<M, H>) -> Result<(), String> {
+    let text = |error: Error| error.to_string();
+    let total = files.core().geometry().shape().max_groups * GROUP_PAGES;
+    let space = Allocate::Space { keeps_size: true };
+    for filler in FILLERS {
+        Make(filler).perform(files).map_err(text)?;
+        for len in [GROUP_PAGES * PAGE, PAGE] {
+            for number in 0.. {
+                // Large pieces first; what the small ones are for follows them.
+                let at = if len == PAGE { total * PAGE } else { 0 } + number * len;
+                match Range(filler, space, at, len).perform(files) {
+                    Ok(_) => {}
+                    Err(Error::Core(conquest_pm::Error::NoSpace { .. })) => break,
+                    Err(error) => return Err(text(error)),
+                }
+            }
+        }
+    }
+    match total - files.core().pages_used() {
+        0 => Ok(()),
+        left => Err(format!("{left} pages are left")),
+    }
+}
+
 /// A new file system with an empty root directory that anybody may search.
 #[must_use]
 pub const fn new_file_system() -> NewFileSystem {
@@ -428,6 +481,21 @@ fn attach_region(
 /// # Errors
 /// What went wrong, as text.
 pub fn base(detach: bool) -> Result<Arc<Image>, String> {
+    base_with(detach, prepare)
+}
+
+/// [`base`] of which no page is free: for [`ON_FULL`].
+///
+/// # Errors
+/// What went wrong, as text.
+pub fn full_base(detach: bool) -> Result<Arc<Image>, String> {
+    base_with(detach, |files| prepare(files).and_then(|()| fill(files)))
+}
+
+fn base_with(
+    detach: bool,
+    prepare: impl FnOnce(&SimFiles) -> Result<(), String>,
+) -> Result<Arc<Image>, String> {
     let text = |error: Error| error.to_string();
     let geometry = conquest_format::Geometry::new(shape()).ok_or("impossible shape")?;
     let image = Arc::new(Image::new(geometry.len()));

@@ -26,7 +26,8 @@ use crate::rng::Rng;
 pub const LISTS: u32 = 3;
 /// Actors that a shelf counts apart.
 pub const ACTORS: u32 = 8;
-/// Words in a node, of which the first [`HEAD`] are fields and those past [`FILLED`] stay zero.
+/// Words in a node, of which the first [`HEAD`] are fields and those past [`FILLED`] say how often
+/// it was touched.
 const NODE_WORDS: u64 = 48;
 const FILLED: u64 = 24;
 const HEAD: u64 = 5;
@@ -35,6 +36,10 @@ const ID: u64 = 1;
 const RUN: u64 = 2;
 const PAGES: u64 = 3;
 const TOUCHED: u64 = 4;
+/// Words of a run that say which node's it is, and those after them that say how often that was
+/// touched: more bytes than a checksum covers.
+const RUN_HEAD: u64 = 8;
+const RUN_TOUCHED: u64 = 144;
 
 /// Pages of a run that leaves little of a group. Such runs are checked in samples only.
 pub const FILLER: u64 = 500;
@@ -108,7 +113,7 @@ pub enum Op {
         /// To this list.
         to: u32,
     },
-    /// Adds one to a word of the first node, if there is one.
+    /// Adds one to a word of the first node, if there is one, and overwrites what says the same.
     Touch {
         /// The list.
         list: u32,
@@ -340,8 +345,9 @@ fn stage<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, actor: u32, op: Op) -> Resul
                 return Ok(());
             }
             let at = word_of(tx.core(), first, TOUCHED)?;
-            let touched = tx.get(at);
-            tx.set(at, touched.wrapping_add(1))
+            let touched = tx.get(at).wrapping_add(1);
+            tx.set(at, touched)?;
+            overwrite(tx, first, touched)
         }
         Op::Clear { list } => {
             let mut arguments = [0; 7];
@@ -349,6 +355,28 @@ fn stage<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, actor: u32, op: Op) -> Resul
             tx.set_intent(Intent { code: CLEAR, arguments })
         }
     }
+}
+
+/// Overwrites the words of `node`, and of its run, that say how often it was touched.
+fn overwrite<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    node: Ptr<Node>,
+    touched: u64,
+) -> Result<()> {
+    let place = tx.core().resolve(node)?;
+    let run = tx.get(word_of(tx.core(), node, RUN)?);
+    let pages = tx.get(word_of(tx.core(), node, PAGES)?);
+    let mut parts = vec![place.part(FILLED * WORD, (NODE_WORDS - FILLED) * WORD)];
+    if pages > 0 {
+        let run = tx.core().resolve_run(Offset::new(run), 1, PAPER)?;
+        parts.push(run.part(RUN_HEAD * WORD, RUN_TOUCHED * WORD));
+    }
+    for part in parts {
+        let part = part.ok_or(wrong("node", node.offset(), touched))?;
+        let words = vec![touched.to_le_bytes(); (part.len() / WORD) as usize];
+        tx.overwrite(part, words.as_flattened())?;
+    }
+    Ok(())
 }
 
 fn count<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, actor: u32, change: i64) -> Result<()> {
@@ -361,7 +389,8 @@ fn push<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, list: u32, id: u64, pages: u6
     let mut run = Offset::NONE;
     if pages > 0 {
         let mut fresh = tx.alloc_run(PAPER, pages, None)?;
-        let head: Vec<u8> = (0..8).flat_map(|word| pattern(id, word).to_le_bytes()).collect();
+        let head: Vec<u8> =
+            (0..RUN_HEAD).flat_map(|word| pattern(id, word).to_le_bytes()).collect();
         tx.append(&mut fresh, &head)?;
         run = tx.finish_run(fresh);
     }
@@ -486,6 +515,13 @@ fn look_at<M: Memory, H: Host>(
         if load(last) != pattern(id, FILLED - 1) {
             return Err(wrong("node's contents", last, load(last)));
         }
+        let touched = load(word_of(core, node, TOUCHED)?);
+        for index in FILLED..NODE_WORDS {
+            let at = word_of(core, node, index)?;
+            if load(at) != touched {
+                return Err(wrong("node's touches", at, load(at)));
+            }
+        }
         sum = sum.wrapping_add(id);
         next = load(word_of(core, node, NEXT)?);
     }
@@ -553,9 +589,10 @@ fn check_node<M: Memory, H: Host>(
     pages: u64,
 ) -> Result<()> {
     let load = |at| core.memory().load(at, Ordering::Acquire);
+    let touched = load(word_of(core, node, TOUCHED)?);
     for index in HEAD..NODE_WORDS {
         let at = word_of(core, node, index)?;
-        let expected = if index < FILLED { pattern(id, index) } else { 0 };
+        let expected = if index < FILLED { pattern(id, index) } else { touched };
         if load(at) != expected {
             return Err(wrong("node's contents", at, load(at)));
         }
@@ -564,8 +601,9 @@ fn check_node<M: Memory, H: Host>(
         return Ok(());
     }
     core.resolve_run(run, pages, PAPER)?;
-    for index in 0..8 {
-        if load(run.plus(index * WORD)) != pattern(id, index) {
+    for index in 0..RUN_HEAD + RUN_TOUCHED {
+        let expected = if index < RUN_HEAD { pattern(id, index) } else { touched };
+        if load(run.plus(index * WORD)) != expected {
             return Err(wrong("run's contents", run, load(run.plus(index * WORD))));
         }
     }
@@ -573,7 +611,7 @@ fn check_node<M: Memory, H: Host>(
     for number in (0..pages).step_by(if pages < FILLER { 1 } else { 99 }) {
         let at = run.plus(number * PAGE);
         core.memory().read(at, &mut page);
-        let from = if number == 0 { 64 } else { 0 };
+        let from = if number == 0 { ((RUN_HEAD + RUN_TOUCHED) * WORD) as usize } else { 0 };
         // As slices, which are compared at once: kill tests look at millions of pages.
         if page[from..] != [0; PAGE as usize][from..] {
             return Err(wrong("byte of a former life", at, number));

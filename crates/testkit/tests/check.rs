@@ -6,10 +6,11 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::Relaxed;
 
 use conquest_format::descriptor::Descriptor;
-use conquest_format::journal::{Commit, ENTRIES, INTENT, PAGES_USED};
+use conquest_format::geometry::STATE_ROOTS;
+use conquest_format::journal::{Action, Commit, ENTRIES, Entry, INTENT, ImagePart, PAGES_USED};
 use conquest_format::kind::Kind;
 use conquest_format::volatile::{self, group, lane, lock, slab};
-use conquest_format::{Geometry, Offset};
+use conquest_format::{GROUP_PAGES, Geometry, Offset, PAGE, WORD};
 use conquest_pm::Error;
 use conquest_pm::check::Reachable;
 use conquest_pm::memory::Memory;
@@ -206,4 +207,59 @@ fn a_record_that_cannot_be_applied_stops_everybody_and_stays() {
     assert!(matches!(core.begin(), Err(Error::Failed { .. })));
     let lock = core.memory().load(g.lock(1), Relaxed);
     assert_ne!(lock & 0xFFFF, 0, "the lock over what the record was to change");
+}
+
+/// What comes of a committed record with one entry, which `entry` gives for the region and its run.
+fn applied(entry: impl Fn(&Geometry, Offset) -> [u64; 2]) -> conquest_pm::Result<()> {
+    let (core, _, run) = region();
+    let mut tx = core.begin().unwrap();
+    tx.set(STATE_ROOTS, 1).unwrap();
+    let words = entry(core.geometry(), run);
+    for number in 0..shape().lanes {
+        let at = core.geometry().lane(number).plus(ENTRIES);
+        core.memory().put(at, words[0], Relaxed);
+        core.memory().put(at.plus(WORD), words[1], Relaxed);
+    }
+    tx.commit()
+}
+
+#[test]
+fn copies_to_where_they_do_not_belong_are_refused() {
+    let copy = |target: Offset, from, len, number| {
+        let part = ImagePart { from, len, kind: Kind::new(number).unwrap() };
+        Entry { target, action: Action::Copy, operand: part.pack() }.pack()
+    };
+    applied(|_, run| copy(run.plus(8), 8, PAGE - 8, 2)).unwrap();
+    applied(|_, run| copy(run.plus(PAGE / 2), 0, PAGE, 2)).unwrap();
+    type Place = fn(&Geometry, Offset) -> Offset;
+    let places: [(&str, Place); 8] = [
+        ("past the run", |_, run| run.plus(3 * PAGE - 8)),
+        ("a free page", |_, run| run.plus(3 * PAGE)),
+        ("before the heap", |g, _| Offset::new(g.page(0).bytes() - 8)),
+        ("past the groups", |g, _| g.page(GROUP_PAGES)),
+        ("past the region", |g, _| Offset::new(g.len() - 8)),
+        ("an image page", |g, _| g.image_page(0)),
+        ("a bitmap", |g, _| g.bitmap(0)),
+        ("a root", |_, _| STATE_ROOTS),
+    ];
+    for (what, place) in places {
+        let refused = applied(|g, run| copy(place(g, run), 0, 64, 2));
+        let is_corrupt = matches!(refused, Err(Error::Corrupt { what: "journal entry", .. }));
+        assert!(is_corrupt, "{what}: {refused:?}");
+    }
+    let operands = [
+        ("another kind", copy(Offset::NONE, 0, 64, 3)[1]),
+        ("nothing", copy(Offset::NONE, 0, 0, 2)[1]),
+        ("past the image page", copy(Offset::NONE, 64, PAGE, 2)[1]),
+        ("a part of a word", copy(Offset::NONE, 0, 60, 2)[1]),
+        ("junk", u64::MAX),
+    ];
+    for (what, operand) in operands {
+        let entry = |run| Entry { target: run, action: Action::Copy, operand }.pack();
+        let refused = applied(|_, run| entry(run));
+        assert!(matches!(refused, Err(Error::Corrupt { .. })), "{what}: {refused:?}");
+    }
+    let into_image =
+        |g: &Geometry, _| Entry { target: g.image_page(1), action: Action::Set, operand: 1 }.pack();
+    assert!(matches!(applied(into_image), Err(Error::Corrupt { .. })), "a word of an image page");
 }

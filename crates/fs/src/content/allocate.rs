@@ -120,10 +120,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Makes zeros of the bytes of `range`, all inside the size.
     fn zero(&self, tx: &mut Tx<'_, M, H>, draft: Draft, range: Range<u64>) -> Result<Draft> {
         let mut at = range.start;
+        let mut full = false;
         self.in_parts(tx, draft, |tx, draft| {
             if at < range.end {
                 let fill = Fill::Zeros(range.end - at);
-                at += write_some(tx, draft, &Patch { at, fill })?;
+                at += write_some(tx, draft, &Patch { at, fill }, &mut full)?;
             }
             Ok(at >= range.end)
         })

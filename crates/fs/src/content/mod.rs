@@ -10,10 +10,11 @@
 //!   died. Whoever makes the size grow over them zeros them first. So a write past the end stores
 //!   into place, where nobody looks, and a truncation is done when the size says so.
 //!
-//! Bytes inside the size are changed by a journal record: few of them word by word, in place; more
-//! by new pages that take the place of the old ones. So what a write does to one page is seen as a
-//! whole or not at all. A write that needs several records is there up to some page if its process
-//! dies: each record makes the next part of it happen.
+//! Bytes inside the size are changed by a journal record: up to a page of them in place; more by
+//! new pages that take the place of the old ones, or, if there are none, in place, page by page. So
+//! what a write does to one page is seen as a whole or not at all, and overwriting never fails for
+//! lack of space. A write that needs several records is there up to some page if its process dies:
+//! each record makes the next part of it happen.
 
 mod allocate;
 mod contiguous;
@@ -43,8 +44,9 @@ use conquest_pm::check::Reachable;
 use crate::error::corrupt;
 use crate::{Reader, Result};
 
-/// Most bytes inside the size that a write changes word by word: more are cheaper as a new page.
-const IN_PLACE_MAX: u64 = 1024;
+/// Most bytes inside the size that a write changes in place if there are pages to be had: what one
+/// record can.
+const IN_PLACE_MAX: u64 = PAGE;
 
 /// The beginning of what content says of a range of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,7 +9,7 @@ use conquest_format::inode::{Content, EXTENT_PAGES_MAX, FileType};
 use conquest_format::{GROUP_PAGES, PAGE, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_pm::{Place, Tx};
+use conquest_pm::{OVERWRITE_ENTRIES, Place, Tx};
 
 use crate::attributes::apply;
 use crate::content::contiguous::{
@@ -18,6 +18,7 @@ use crate::content::contiguous::{
 use crate::content::patch::{Fill, Patch};
 use crate::content::tree::{self, Way};
 use crate::content::{Freed, IN_PLACE_MAX, Piece, part_of_run, piece};
+use crate::error::corrupt;
 use crate::inode::{Draft, FileId};
 use crate::{Error, FileSystem, Result};
 
@@ -40,7 +41,8 @@ pub enum WriteAt {
 impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Writes `bytes` to the regular file `file`, which was opened for writing: where, and how many
     /// of them. These are fewer only if the store is full or the file as large as it can be. The
-    /// bytes are read while the file is locked: they must be where reading can't fail.
+    /// bytes are read while the file is locked: they must be where reading can't fail. There is
+    /// always space where the file has bytes, or space was allocated for it.
     ///
     /// A page is changed as a whole or not at all, whoever dies. Other writes come before or after;
     /// readers may see the beginning of a long write.
@@ -103,9 +105,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         apply(&mut tx, &mut draft, change)?;
         let mut left = patch.until(start + most);
         let mut done = start;
+        let mut full = false;
         let written = self.in_parts(&mut tx, draft, |tx, draft| {
             done = left.at;
-            left = left.from(left.at + write_some(tx, draft, &left)?);
+            left = left.from(left.at + write_some(tx, draft, &left, &mut full)?);
             Ok(left.len() == 0)
         });
         match written {
@@ -148,25 +151,53 @@ fn open_regular<M: Memory, H: Host>(tx: &Tx<'_, M, H>, file: FileId) -> Result<D
 }
 
 /// Stages the first part of `patch`; how many bytes of it. None if something else had to be staged
-/// first: the next try goes on.
+/// first: the next try goes on. It lacks space only if that part is in a hole.
+///
+/// `full` says whether space was lacking before: then new pages are not looked for again where the
+/// file has some.
 pub(super) fn write_some<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
     draft: &mut Draft,
     patch: &Patch<'_>,
+    full: &mut bool,
 ) -> Result<u64> {
     let size = draft.inode.size;
     if patch.at > size {
         expose(tx, draft.inode.content, size, patch.at)?;
     }
-    let done = if matches!(draft.inode.content, Content::Tree { .. }) {
-        write_tree(tx, draft, patch)?
-    } else {
-        write_contiguous(tx, draft, patch)?
+    let covered = if *full { write_covered(tx, draft, patch)? } else { None };
+    let done = match covered {
+        Some(done) => done,
+        None => write_wherever(tx, draft, patch, full)?,
     };
     if done > 0 {
         draft.inode.size = size.max(patch.at + done);
     }
     Ok(done)
+}
+
+/// [`write_some`] to new pages, or in place, as is best, or else as it can be done.
+fn write_wherever<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    draft: &mut Draft,
+    patch: &Patch<'_>,
+    full: &mut bool,
+) -> Result<u64> {
+    let staged = tx.staged();
+    let (content, pages) = (draft.inode.content, draft.inode.pages);
+    let written = match content {
+        Content::Tree { .. } => write_tree(tx, draft, patch),
+        _ => write_contiguous(tx, draft, patch),
+    };
+    match written {
+        Err(error) if lacks_space(&error) => {
+            tx.unstage(&staged);
+            (draft.inode.content, draft.inode.pages) = (content, pages);
+            *full = true;
+            write_covered(tx, draft, patch)?.ok_or(error)
+        }
+        written => written,
+    }
 }
 
 /// Zeros what `content` covers of the bytes `from` to `to`, which are past the file's size, before
@@ -196,28 +227,40 @@ fn write_in_place<M: Memory, H: Host>(
     patch: &Patch<'_>,
     part: impl Fn(&Tx<'_, M, H>, u64, u64) -> Result<Place>,
 ) -> Result<()> {
-    // The record sets whole words, so what is past the size begins at a word.
-    let inside = size.next_multiple_of(WORD).max(patch.at);
-    let journalled = if patch.at < size { patch.until(inside) } else { patch.until(patch.at) };
-    if journalled.len() > 0 {
-        let first = journalled.at / WORD * WORD;
-        let len = journalled.end().next_multiple_of(WORD) - first;
-        let place = part(tx, first, len)?;
-        for index in 0..len / WORD {
-            let Some(at) = place.word(index) else { continue };
-            let mut bytes = tx.get(at).to_le_bytes();
-            journalled.lay_over(first + index * WORD, &mut bytes);
-            tx.set(at, u64::from_le_bytes(bytes))?;
+    // The record changes whole words, so what is past the size begins at a word.
+    let end = if patch.at < size { size.next_multiple_of(WORD) } else { patch.at };
+    let mut left = *patch;
+    while left.len() > 0 {
+        let is_unseen = left.at >= end;
+        let run = if is_unseen { left.run() } else { left.until(end).run() };
+        let place = part(tx, left.at, run.len() as u64)?;
+        if is_unseen {
+            tx.put_unseen(place, 0, run)?;
+        } else {
+            tx.overwrite(place, run)?;
         }
-    }
-    let mut unseen = patch.from(journalled.end());
-    while unseen.len() > 0 {
-        let run = unseen.run();
-        let place = part(tx, unseen.at, run.len() as u64)?;
-        tx.put_unseen(place, 0, run)?;
-        unseen = unseen.from(unseen.at + run.len() as u64);
+        left = left.from(left.at + run.len() as u64);
     }
     Ok(())
+}
+
+/// Stages the first bytes of `patch` where the file has them, without new pages: as many as are in
+/// one page. None if they are in a hole.
+fn write_covered<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    draft: &Draft,
+    patch: &Patch<'_>,
+) -> Result<Option<u64>> {
+    let patch = patch.of_page(patch.at / PAGE);
+    let Piece::Bytes(place) = piece(tx, draft.inode.content, patch.at, patch.len())? else {
+        return Ok(None);
+    };
+    let patch = patch.until(patch.at + place.len());
+    write_in_place(tx, draft.inode.size, &patch, |_, start, len| {
+        let part = place.part(start - patch.at, len);
+        Ok(part.ok_or_else(|| corrupt("content", place.offset(), "room for its bytes", start))?)
+    })?;
+    Ok(Some(patch.len()))
 }
 
 /// Bytes of `patch` that are inside `size`.
@@ -278,6 +321,12 @@ fn write_contiguous<M: Memory, H: Host>(
     }
 }
 
+/// Whether the pages that were wanted can't be had now: there are none, or others are at work where
+/// they might be.
+fn lacks_space(error: &Error) -> bool {
+    is_no_space(error) || matches!(error, Error::Core(conquest_pm::Error::Again))
+}
+
 pub(super) fn is_no_space(error: &Error) -> bool {
     matches!(error, Error::Core(conquest_pm::Error::NoSpace { .. }))
 }
@@ -306,7 +355,7 @@ fn write_tree<M: Memory, H: Host>(
         };
         let most = affordable(tx, &way);
         if let Some(at) = in_place(page) {
-            if page > first && tx.room() < RESERVED + IN_PLACE_MAX / WORD + 2 {
+            if page > first && tx.room() < RESERVED + OVERWRITE_ENTRIES {
                 break;
             }
             let place = |tx: &Tx<'_, M, H>, start: u64, len: u64| {

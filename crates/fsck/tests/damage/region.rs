@@ -4,7 +4,7 @@ use conquest_format::descriptor::Descriptor;
 use conquest_format::fs::{DATA, INODE, NODE, PACKED, cut, root};
 use conquest_format::geometry::{STATE, STATE_CHUNKS, STATE_GROUPS, STATE_ROOTS, SUPERBLOCKS};
 use conquest_format::inode::word;
-use conquest_format::journal::{COMMIT, Commit, INTENT, PAGES_USED};
+use conquest_format::journal::{Action, COMMIT, Commit, Entry, INTENT, ImagePart, PAGES_USED};
 use conquest_format::kind::Kind;
 use conquest_format::superblock::SIZE;
 use conquest_format::{Offset, WORD, checksum};
@@ -35,6 +35,12 @@ fn root_at(index: u64) -> Offset {
 
 fn lane(number: u32, word: u64) -> Offset {
     geometry().lane(number).plus(word)
+}
+
+/// An entry that copies `len` bytes to pages of `kind`.
+fn copy(target: Offset, len: u64, kind: Kind) -> [u64; 2] {
+    let operand = ImagePart { from: 8, len, kind }.pack();
+    Entry { target, action: Action::Copy, operand }.pack()
 }
 
 /// Puts an intent about a file into lane 1.
@@ -74,7 +80,7 @@ fn describe(store: &mut Store, page: u64, descriptor: Descriptor) {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    [superblocks(), state(), lanes(), space()].concat()
+    [superblocks(), state(), lanes(), copies(), space()].concat()
 }
 
 fn superblocks() -> Vec<Case> {
@@ -177,7 +183,10 @@ fn lanes() -> Vec<Case> {
         }),
         case("an unknown action", &[Code::LaneEntry], |store| {
             let target = store.at("fifo").bytes();
-            store.arm(1, &[[target | 3, 0]]);
+            store.arm(1, &[[target | 4, 0]]);
+        }),
+        case("an image page's word", &[Code::LaneEntry], |store| {
+            store.arm(1, &[set(geometry().image_page(1), 0)]);
         }),
         case("a superblock's word", &[Code::LaneEntry], |store| {
             store.arm(1, &[set(SUPERBLOCKS[0], 0)]);
@@ -215,6 +224,28 @@ fn lanes() -> Vec<Case> {
         }),
         case("an intent to reap a name", &[Code::IntentNamed], |store| {
             intend(store, cut::REAP, "tree");
+        }),
+    ]
+}
+
+fn copies() -> Vec<Case> {
+    vec![
+        case("a copy that is still to be made", &[], |store| {
+            store.arm(1, &[copy(store.content("extent").plus(8), 64, DATA)]);
+        }),
+        case("a copy of nothing", &[Code::LaneEntry], |store| {
+            store.arm(1, &[copy(store.content("extent"), 0, DATA)]);
+        }),
+        case("a copy to pages of another kind", &[Code::LaneEntry], |store| {
+            store.arm(1, &[copy(store.at("fifo"), 64, DATA)]);
+        }),
+        case("a copy to what is not content", &[Code::LaneEntry], |store| {
+            store.arm(1, &[copy(store.at("fifo"), 64, INODE)]);
+        }),
+        case("a copy to a free page", &[Code::LaneEntry], |store| {
+            let page = free_page(store);
+            describe(store, page, Descriptor::Run(DATA));
+            store.arm(1, &[copy(geometry().page(page), 64, DATA)]);
         }),
     ]
 }

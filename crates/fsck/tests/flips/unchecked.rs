@@ -101,11 +101,12 @@ fn fixed(found: &mut Unchecked, pages: u64) {
         (geometry.bitmap(pages / GROUP_PAGES), geometry.descriptor(0)),
         (geometry.descriptor(pages), geometry.slab_map(0)),
         (geometry.slab_map(pages), geometry.orphan(0)),
-        (geometry.orphan(SHAPE.slots.min(SHAPE.chunks) * 56), geometry.head(0)),
+        (geometry.orphan(SHAPE.slots.min(SHAPE.chunks) * 56), geometry.image_page(0)),
     ];
     for (start, end) in ends {
         found.bytes("tables", start.bytes()..end.bytes());
     }
+    found.bytes("images", geometry.image_page(0).bytes()..geometry.volatile().start);
     found.bytes("volatile", geometry.volatile());
 }
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use conquest_format::fs::root;
 use conquest_format::geometry::{STATE_GROUPS, STATE_ROOTS, STATE_SLAB_GROUPS};
-use conquest_format::journal::{self, Action, Commit, Entry};
+use conquest_format::journal::{self, Action, Commit, Entry, ImagePart};
 use conquest_format::{PAGE, WORD};
 
 use super::raw::Raw;
@@ -125,6 +125,7 @@ fn layout(raw: &Raw, out: &mut String) -> Result<()> {
         ("bitmaps", bitmaps.start, bitmaps.end),
         ("descriptors", geometry.descriptor(0).bytes(), maps.start),
         ("slab maps", maps.start, maps.end),
+        ("image pages", geometry.image_page(0).bytes(), volatile.start),
         ("volatile part", volatile.start, volatile.end),
         ("heap", geometry.page(0).bytes(), geometry.len()),
     ] {
@@ -152,7 +153,7 @@ fn layout(raw: &Raw, out: &mut String) -> Result<()> {
 
 /// A lane, if anything was ever done by it.
 fn show_lane(raw: &Raw, lane: u32, out: &mut String) -> Result<()> {
-    let at = raw.geometry.lane(lane);
+    let (at, image) = (raw.geometry.lane(lane), raw.geometry.image_page(lane));
     let word = raw.word(at.plus(journal::COMMIT))?;
     let intent = raw.word(at.plus(journal::INTENT))?;
     if word == 0 && intent == 0 {
@@ -181,12 +182,16 @@ fn show_lane(raw: &Raw, lane: u32, out: &mut String) -> Result<()> {
         match Entry::unpack(words) {
             None => line(out, format_args!("  entry {index}: impossible: {words:#x?}")),
             Some(Entry { target, action, operand }) => {
-                let action = match action {
-                    Action::Set => "set",
-                    Action::Allocate => "allocate",
-                    Action::Free => "free",
+                let what = match (action, ImagePart::unpack(operand)) {
+                    (Action::Set, _) => format!("set {operand:#x}"),
+                    (Action::Allocate, _) => format!("allocate {operand:#x}"),
+                    (Action::Free, _) => format!("free {operand:#x}"),
+                    (Action::Copy, Some(part)) => {
+                        format!("copy {} bytes from {}", part.len, image.plus(part.from))
+                    }
+                    (Action::Copy, None) => format!("impossible copy {operand:#x}"),
                 };
-                line(out, format_args!("  entry {index}: {action} {operand:#x} at {target}"));
+                line(out, format_args!("  entry {index}: {what} at {target}"));
             }
         }
     }

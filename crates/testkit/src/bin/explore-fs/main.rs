@@ -6,7 +6,7 @@ mod scenario;
 use std::collections::HashMap;
 use std::process::ExitCode;
 
-use conquest_testkit::files::OPERATIONS;
+use conquest_testkit::files::{ON_FULL, OPERATIONS, Op};
 use conquest_testkit::{Options, Summary, explore, replay};
 use scenario::{Plan, Scenario};
 
@@ -38,13 +38,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// Every operation, every pair in turn, and every pair at once.
+/// Every operation, every pair in turn, and every pair at once; and the same on a full store.
 fn plans() -> Vec<Plan> {
-    let pairs = || OPERATIONS.iter().flat_map(|&one| OPERATIONS.map(|other| [one, other]));
-    let alone = OPERATIONS.iter().map(|&op| Plan { scripts: vec![vec![op]] });
-    let in_turn = pairs().map(|pair| Plan { scripts: vec![pair.to_vec()] });
-    let at_once = pairs().map(|[one, other]| Plan { scripts: vec![vec![one], vec![other]] });
-    alone.chain(in_turn).chain(at_once).collect()
+    [plans_of(&OPERATIONS, false), plans_of(&ON_FULL, true)].concat()
+}
+
+fn plans_of(operations: &[Op], is_full: bool) -> Vec<Plan> {
+    let pairs = || operations.iter().flat_map(|&one| operations.iter().map(move |&two| [one, two]));
+    let alone = operations.iter().map(|&op| vec![vec![op]]);
+    let in_turn = pairs().map(|pair| vec![pair.to_vec()]);
+    let at_once = pairs().map(|[one, other]| vec![vec![one], vec![other]]);
+    let all = alone.chain(in_turn).chain(at_once);
+    all.map(|scripts| Plan { scripts, is_full }).collect()
 }
 
 /// All plans, if there are states enough; otherwise every so many-th.

@@ -16,6 +16,8 @@ use conquest_testkit::{
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) scripts: Vec<Vec<Op>>,
+    /// Whether the store is full.
+    pub(crate) is_full: bool,
 }
 
 /// What the tree is like once the operations named in it were done, in one of the possible orders.
@@ -35,7 +37,8 @@ impl Plan {
     /// Runs the plan, its actors interleaved as the seed says, and records it.
     pub(crate) fn record(&self, seed: u64) -> Result<Scenario, String> {
         let detached = (seed + self.scripts.len() as u64).is_multiple_of(2);
-        let base = files::base(detached)?;
+        let base = if self.is_full { files::full_base } else { files::base };
+        let base = base(detached)?;
         let geometry = Geometry::new(files::shape()).ok_or("impossible shape")?;
         let mut recording = None;
         let refused = Mutex::default();

@@ -2,7 +2,7 @@
 
 use conquest_format::descriptor::Descriptor;
 use conquest_format::geometry::{STATE_GROUPS, STATE_ROOTS, STATE_SLAB_GROUPS, SUPERBLOCKS};
-use conquest_format::journal::{self, Commit};
+use conquest_format::journal::{self, Commit, ImagePart};
 use conquest_format::kind::Kind;
 use conquest_format::superblock::{RawSuperblock, SIZE, Superblock};
 use conquest_format::volatile::{self, group, head, lane, lock, slab, slot};
@@ -221,6 +221,13 @@ impl Aim<'_> {
         }
     }
 
+    /// What a record copies, mostly to pages of the shelf.
+    fn part(&mut self) -> u64 {
+        let number = 1 + self.rng.below(3) as u8;
+        let (from, len) = (self.rng.below(PAGE / 8) * 8, self.rng.below(PAGE / 8 + 2) * 8);
+        Kind::new(number).map_or(0, |kind| ImagePart { from, len, kind }.pack())
+    }
+
     /// An armed record with a checksum that matches.
     fn record(&mut self) {
         let number = self.rng.below(u64::from(self.geometry.shape().lanes)) as u32;
@@ -231,10 +238,14 @@ impl Aim<'_> {
         for index in 0..(entries + ranges).min(journal::ENTRIES_MAX) {
             let place = at.plus(journal::ENTRIES + index * journal::ENTRY);
             let target = self.target();
-            let action = self.rng.below(4).min(2);
+            let action = self.rng.below(4);
             let is_entry = index < entries;
             let first = if is_entry { target & !7 | action } else { target };
-            let second = if is_entry { self.hostile() } else { self.rng.below(80) };
+            let second = match (is_entry, action) {
+                (true, 3) => self.part(),
+                (true, _) => self.hostile(),
+                (false, _) => self.rng.below(80),
+            };
             self.set(place, first);
             let second = if self.rng.chance(1, 10) { self.hostile() } else { second };
             self.set(place.plus(WORD), second);

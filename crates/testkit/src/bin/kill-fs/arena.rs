@@ -15,16 +15,17 @@ use crate::kill::region::{Copy, Template};
 pub(crate) type Files = FileSystem<DyingMemory<Mapped>, OsHost>;
 
 /// So many locks that operations on different files have different ones.
-const SHAPE: Shape = Shape { max_groups: 8, lanes: 4, slots: 16, locks: 4096, chunks: 4 };
+pub(crate) const SHAPE: Shape =
+    Shape { max_groups: 8, lanes: 4, slots: 16, locks: 4096, chunks: 4 };
 
-/// A file system that `prepare` has prepared, to make many from.
+/// A file system of `shape` that `prepare` has prepared, to make many from.
 pub(crate) fn template(
+    shape: Shape,
     prepare: impl FnOnce(&FileSystem<Mapped, OsHost>) -> Result<(), String>,
 ) -> Result<Template, String> {
-    Template::new(SHAPE, |source| {
+    Template::new(shape, |source| {
         let text = |error: conquest_pm::Error| error.to_string();
-        let new =
-            NewRegion { shape: SHAPE, kinds: fs::kinds(), uuid: [4; 16], created: 4, groups: 1 };
+        let new = NewRegion { shape, kinds: fs::kinds(), uuid: [4; 16], created: 4, groups: 1 };
         Region::create(source()?, 0o600, &new).map_err(text)?;
         let region = Region::open(source()?, &fs::kinds(), Access::default(), files_options());
         let region = region.map_err(text)?;

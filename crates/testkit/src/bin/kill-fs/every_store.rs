@@ -4,13 +4,17 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use conquest_access::Removal;
+use conquest_format::geometry::Shape;
 use conquest_fs::FileId;
+use conquest_fs::content::WriteAt;
 use conquest_fs::names::{New, Renaming};
 use conquest_testkit::Fate;
-use conquest_testkit::files::{OPERATIONS, Op, describe, prepare, root_user};
+use conquest_testkit::files::{
+    FILLERS, ON_FULL, OPERATIONS, Op, content, describe, fill, prepare, root_user,
+};
 use conquest_testkit::judge::judge_attached;
 
-use crate::arena::{Files, attach, attach_safely, template};
+use crate::arena::{Files, SHAPE, attach, attach_safely, template};
 use crate::kill::crew::share;
 use crate::kill::limit::{LIMIT, Watchdog};
 use crate::kill::region::{Copy, Template};
@@ -23,6 +27,8 @@ use crate::os::memory::Shared;
 pub(crate) struct Case {
     op: Op,
     template: Rc<Template>,
+    /// Whether the store is full.
+    is_full: bool,
     /// The tree before and after it.
     trees: [String; 2],
     /// Stores from the first of attaching to the last of detaching.
@@ -33,7 +39,10 @@ pub(crate) struct Case {
 const MADE_MEANWHILE: &str = "/o/1 100644 1 0 0 ";
 
 /// What others do with what it leaves.
-const LATER: [Op; 6] = [
+const LATER: [Op; 8] = [
+    // If it is full.
+    Op::Unlink(FILLERS[0]),
+    Op::Unlink(FILLERS[1]),
     Op::Make("z"),
     Op::Rename("a", "zz", Renaming::Replace),
     Op::MakeDirectory("d/z"),
@@ -42,16 +51,19 @@ const LATER: [Op; 6] = [
     Op::RemoveDirectory("m"),
 ];
 
-/// One case for each operation.
+/// One case for each operation, and for each on a full store.
 pub(crate) fn cases() -> Result<Vec<Case>, String> {
-    let template = Rc::new(template(prepare)?);
-    let case = |&op: &Op| {
-        let template = Rc::clone(&template);
-        let mut case = Case { op, template, trees: Default::default(), stores: 0 };
+    let usual = Rc::new(template(SHAPE, prepare)?);
+    let small = Shape { max_groups: 1, ..SHAPE };
+    let full = Rc::new(template(small, |files| prepare(files).and_then(|()| fill(files)))?);
+    let case = |&op: &Op, is_full: bool| {
+        let template = Rc::clone(if is_full { &full } else { &usual });
+        let mut case = Case { op, template, is_full, trees: Default::default(), stores: 0 };
         case.look().map_err(|error| format!("{op:?}, alive: {error}"))?;
         Ok(case)
     };
-    OPERATIONS.iter().map(case).collect()
+    let usual = OPERATIONS.iter().map(|op| case(op, false));
+    usual.chain(ON_FULL.iter().map(|op| case(op, true))).collect()
 }
 
 impl Case {
@@ -231,9 +243,13 @@ fn stop_once(case: &Case, store: u64) -> Result<(), String> {
         let how = Renaming::NoReplace;
         files.rename(who, elsewhere, b"2", elsewhere, b"3", how).map_err(text)?;
         files.remove(who, elsewhere, b"3", Removal::File).map_err(text)?;
+        // What it has already.
+        files.write(who, file, WriteAt::Offset(0), &content(0, 3000)).map_err(text)?;
         // Its number may be that of a file that the victim has removed, whose lock it still has: so
         // it can be made, but not changed before the victim goes on.
-        files.create(who, elsewhere, b"1", New::Regular, 0o644).map_err(text)?;
+        if !case.is_full {
+            files.create(who, elsewhere, b"1", New::Regular, 0o644).map_err(text)?;
+        }
         victim.signal(libc::SIGCONT);
         ended_by(victim.wait_for(LIMIT)?, 0)?;
     }

@@ -11,7 +11,7 @@ use conquest_testkit::Rng;
 use conquest_testkit::files::root_user;
 use conquest_testkit::judge::judge_attached;
 
-use crate::arena::{Files, attach_safely, template};
+use crate::arena::{Files, SHAPE, attach_safely, template};
 use crate::kill::crew::share;
 use crate::kill::limit::{LIMIT, Watchdog};
 use crate::kill::region::{Copy, Template};
@@ -36,7 +36,7 @@ pub(crate) fn kill_at_random(
     kills: u64,
     seed: u64,
 ) -> Result<(), String> {
-    let template = template(|files| {
+    let template = template(SHAPE, |files| {
         let own = (0..WORKERS).map(|worker| worker.to_string().into_bytes());
         for name in own.chain([COMMON.to_vec()]) {
             files
