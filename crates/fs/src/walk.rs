@@ -234,7 +234,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             let mut found = self.step(walk, at, last_of(name, true))?;
             if found.1 == FileType::Symlink {
-                found = self.follow(walk, at, found.0)?;
+                found = self.follow_link(walk, at, found.0)?;
             }
             at = match found {
                 (file, FileType::Directory) => file,
@@ -256,7 +256,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let slash = matches!(parent.last, Last::Name { slash: true, .. });
         let (file, file_type) = self.step(walk, parent.directory, parent.last)?;
         let (file, file_type) = match file_type {
-            FileType::Symlink if follow || slash => self.follow(walk, parent.directory, file)?,
+            FileType::Symlink if follow || slash => {
+                self.follow_link(walk, parent.directory, file)?
+            }
             file_type => (file, file_type),
         };
         if slash && file_type != FileType::Directory {
@@ -284,7 +286,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Follows the symbolic link `link`, found in the directory `at`.
-    fn follow(&self, walk: &mut Walk<'_>, at: FileId, link: FileId) -> Result<(FileId, FileType)> {
+    fn follow_link(
+        &self,
+        walk: &mut Walk<'_>,
+        at: FileId,
+        link: FileId,
+    ) -> Result<(FileId, FileType)> {
         let target = self.link_target(walk, link)?;
         self.end(walk, at, &target, true)
     }

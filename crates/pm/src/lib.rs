@@ -24,6 +24,7 @@ mod busy;
 pub mod check;
 pub mod core;
 pub mod error;
+mod feed;
 mod grow;
 pub mod holdings;
 pub mod host;
@@ -49,6 +50,7 @@ mod wait;
 
 pub use crate::core::{Core, Holder, Options};
 pub use error::{Error, Result};
+pub use feed::{Batch, BatchWords, Follower, Heard};
 pub use holdings::{Held, Holding};
 pub use lock::Mode;
 pub use object::{Object, Place, Ptr};
