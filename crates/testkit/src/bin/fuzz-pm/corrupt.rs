@@ -373,7 +373,6 @@ impl Aim<'_> {
         let random = self.rng.below(64);
         let choices = [
             (g.lock(self.rng.below(4) as u32), small | self.rng.below(4) << 16),
-            (g.lock(self.rng.below(4) as u32).plus(lock::VERSION), hostile),
             (g.head(head::GROW), small),
             (record.plus(lane::OWNER), owner),
             (record.plus(lane::HELD + self.rng.below(16) * WORD), held),
@@ -404,6 +403,23 @@ impl Aim<'_> {
         ];
         let (at, value) = choices[self.rng.below(choices.len() as u64) as usize];
         self.tagged(at, value);
+        if self.rng.chance(1, 8) {
+            let number = self.rng.below(4) as u32;
+            let feed = [lane::FEED, lane::FEED_LIMIT, lane::FEED_PREPARED, lane::FEED_VERSION];
+            let untagged = [
+                g.lock(number).plus(lock::VERSION),
+                g.head(head::FEED_FLOOR),
+                g.head(head::FEED_SLEEPERS),
+                record.plus(feed[number as usize]),
+            ];
+            let at = untagged[self.rng.below(4) as usize];
+            let value = match self.rng.below(3) {
+                0 => hostile,
+                1 => volatile::versioned(self.tag, hostile),
+                _ => volatile::tagged(self.tag, hostile as u32),
+            };
+            self.set(at, value);
+        }
         if self.rng.chance(1, 3) {
             // What a dead process left is looked at by whoever recovers it.
             let number = self.rng.below(u64::from(g.shape().slots)) as u32;
