@@ -123,7 +123,10 @@ impl<M: Memory, H: Host> Follower<M, H> {
                 return Ok(Heard::Lost(number));
             }
             let Some((number, position, header)) = self.merge.earliest(core)? else {
-                if self.merge.look(core)? { continue } else { return Ok(Heard::Nothing) }
+                if self.merge.has_lost() || self.merge.look(core)? {
+                    continue;
+                }
+                return Ok(Heard::Nothing);
             };
             let words = (header.words - BATCH_HEADER) as usize;
             let first = position.wrapping_add(BATCH_HEADER);

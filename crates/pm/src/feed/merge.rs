@@ -58,6 +58,11 @@ impl Merge {
         Merge { rings: (0..core.geometry.shape().lanes).map(ring).collect(), until: None }
     }
 
+    /// Whether something was lost that nobody was told of.
+    pub(super) fn has_lost(&self) -> bool {
+        self.rings.iter().any(|ring| ring.is_lost)
+    }
+
     /// A lane of which something was lost that nobody was told of.
     pub(super) fn take_lost(&mut self) -> Option<u32> {
         let mut rings = (0..).zip(&mut self.rings);
@@ -86,15 +91,20 @@ impl Merge {
         })
     }
 
-    /// The earliest batch that is sure: its lane, position and header. None if there is none, or
-    /// the rest of a lane was lost.
+    /// The earliest batch that is sure: its lane, position and header. None if there is none, or if
+    /// it has found that something was lost.
     pub(super) fn earliest<M: Memory, H: Host>(
         &mut self,
         core: &Core<M, H>,
     ) -> Result<Option<(u32, u64, BatchHeader)>> {
         let mut found: Option<(u32, u64, BatchHeader)> = None;
         for (number, ring) in (0..).zip(&mut self.rings) {
-            let Some(header) = ring.head(core, number)? else { continue };
+            let head = ring.head(core, number)?;
+            if ring.is_lost {
+                // What is told of other lanes may come after what was lost.
+                return Ok(None);
+            }
+            let Some(header) = head else { continue };
             let is_sure = self.until.is_none_or(|until| !volatile::is_later(header.version, until));
             let is_first = found
                 .is_none_or(|(.., earliest)| volatile::is_later(earliest.version, header.version));
