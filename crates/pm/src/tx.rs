@@ -551,7 +551,6 @@ impl<M: Memory, H: Host> Drop for Tx<'_, M, H> {
         // A record that could not be applied keeps its locks and lane: the region has failed.
         let retired = self.core.commit_word(self.lane).is_ok_and(|commit| !commit.is_armed());
         if retired {
-            self.drop_batch();
             self.let_go();
             if self.leaves_lane {
                 self.core.leave_lane(self.lane);

@@ -69,12 +69,15 @@ struct Ear {
     may_lie: bool,
     lost: u64,
     heard: u64,
+    /// Batches that name no process.
+    nobodys: u64,
 }
 
 impl Ear {
     fn new(core: &SimCore, words: usize, may_lie: bool) -> Ear {
         let (follower, counts) = (core.follow(), [0; THINGS as usize]);
-        let mut ear = Ear { follower, counts, seen: counts, words, may_lie, lost: 0, heard: 0 };
+        let mut ear =
+            Ear { follower, counts, seen: counts, words, may_lie, lost: 0, heard: 0, nobodys: 0 };
         ear.look_anew().unwrap();
         ear
     }
@@ -100,6 +103,7 @@ impl Ear {
                 }
                 Heard::Batch(batch) => {
                     self.heard += 1;
+                    self.nobodys += u64::from(batch.slot.is_none());
                     for notice in out[..batch.words].chunks(self.words) {
                         self.note(notice)?;
                     }
@@ -276,6 +280,7 @@ fn a_change_is_told_before_whichever_store_its_process_dies() {
         ear.end(&witness).unwrap();
         let counts = [0, 1, 2].map(|thing| state(&witness, thing).unwrap());
         assert_eq!(counts[0], counts[2]);
+        assert!(ear.heard - ear.nobodys <= counts[0] + counts[1]);
         outcomes[(counts[0] + counts[1]) as usize] += 1;
         if lived.is_ok() {
             assert_eq!((counts, ear.heard), ([1; 3], 2));
@@ -359,7 +364,7 @@ fn a_damaged_feed_is_an_error_or_lost() {
     let record = [lane::FEED, lane::FEED_LIMIT, lane::FEED_PREPARED, lane::FEED_VERSION];
     let values = [0, 1, 40, 600, 1 << 31, 1 << 47, 1 << 48, u64::MAX];
     let (mut errors, mut lost) = (0, 0);
-    for place in 0..8 {
+    for place in 0..8_u64 {
         for value in values {
             let (memory, world) = machine();
             let core = process(DyingMemory::counting(memory.actor(1)), &world, 1).unwrap();
@@ -371,9 +376,9 @@ fn a_damaged_feed_is_an_error_or_lost() {
                 core.memory().load(at, Ordering::Relaxed) != 0
             };
             let used = (0..4).find(is_used).unwrap();
-            let at = match place {
-                0..4 => geometry.lane_record(used).plus(record[place]),
-                _ => geometry.ring_word(used, place as u64 - 4),
+            let at = match record.get(place as usize) {
+                Some(&word) => geometry.lane_record(used).plus(word),
+                None => geometry.ring_word(used, place - record.len() as u64),
             };
             core.memory().store(at, value, Ordering::Relaxed);
             let mut out: BatchWords = [0; (BATCH_MAX - BATCH_HEADER) as usize];
@@ -432,4 +437,37 @@ fn an_impossible_batch_of_the_dead_is_lost() {
     change(&witness, &[0], 2).unwrap();
     ear.look(&witness, 0).unwrap();
     assert_eq!(ear.counts[0], 2);
+}
+
+/// What the dead has changed comes before what others then change of it, also if the versions of
+/// some of its locks had stayed behind.
+#[test]
+fn what_comes_after_the_dead_is_told_after_it() {
+    let mut is_over = false;
+    let mut store = 0;
+    while !is_over {
+        store += 1;
+        let (memory, world) = machine();
+        let core = |id| process(DyingMemory::counting(memory.actor(id)), &world, id).unwrap();
+        let (busy, witness, next) = (core(1), core(2), core(3));
+        (0..20).for_each(|_| change(&busy, &[0], 2).unwrap());
+        let mut ear = Ear::new(&witness, 2, true);
+        become_actor(0);
+        let victim = world.clone();
+        let fate = Fate::Unwind(Box::new(move || victim.kill(0)));
+        let fated = DyingMemory::new(memory.actor(0), store, fate);
+        let lived = catch_unwind(AssertUnwindSafe(|| {
+            change(&process(fated, &world, 0).unwrap(), &[0, 2], 2).unwrap();
+        }));
+        is_over = lived.is_ok();
+        become_actor(2);
+        witness.recover().unwrap();
+        // The lane of the dead is not to be used again.
+        let _lane = witness.begin().unwrap();
+        become_actor(3);
+        change(&next, &[2], 2).unwrap();
+        become_actor(2);
+        ear.listen().unwrap();
+        assert_eq!(ear.counts[2], state(&witness, 2).unwrap());
+    }
 }

@@ -191,14 +191,6 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.core.memory.store(at, end, Ordering::Release);
         self.has_told = true;
     }
-
-    /// Drops what was told of what is not committed.
-    pub(crate) fn drop_batch(&mut self) {
-        if core::mem::take(&mut self.told) != 0 {
-            let position = self.core.published(self.lane, Ordering::Relaxed);
-            self.core.prepare(self.lane, position);
-        }
-    }
 }
 
 const _: () = assert!(BATCH_MAX < RING_WORDS && WORD == 8);
