@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! persistent   superblocks | state | lanes | bitmaps | descriptors | slab maps | orphans
-//! volatile     head | slots | queue | lanes | rings | locks | classes | groups | slabs | owners | chunks
+//! volatile     head | slots | queue | lanes | rings | locks | classes | groups | slabs | owners
+//!              | chunks
 //! persistent   heap: groups of 512 pages, 2 MiB aligned
 //! ```
 //!

@@ -496,8 +496,8 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         held.filter(|(_, mode)| *mode == Mode::Exclusive).map(|(number, _)| *number)
     }
 
-    /// The version that the change gives its locks: later than any of them has, and than that of any
-    /// batch before it in the lane's ring.
+    /// The version that the change gives its locks: later than any of them has, and, if it tells,
+    /// than that of any batch before it in the lane's ring.
     fn next_version(&self) -> u64 {
         let latest = |one, other| if volatile::is_later(other, one) { other } else { one };
         let least = if self.told == 0 { None } else { Some(self.core.least_version(self.lane)) };

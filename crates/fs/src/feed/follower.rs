@@ -56,8 +56,8 @@ pub struct Notice {
 /// Follows the changes of a file system from some moment on.
 ///
 /// To keep something in mind: begin to follow, then look. What has changed since the look is told,
-/// by the time that anybody can see it: whoever is told looks again. After [`Told::Lost`] everything
-/// has to be looked at again.
+/// by the time that anybody can see it: whoever is told looks again. After [`Told::Lost`],
+/// everything has to be looked at again.
 pub struct Follower<M: Memory, H: Host> {
     feed: conquest_pm::Follower<M, H>,
     words: Box<BatchWords>,

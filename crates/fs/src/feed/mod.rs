@@ -39,8 +39,8 @@ pub(crate) fn tell<M: Memory, H: Host>(
     Ok(tx.tell(&[header.pack(), file.number, file.generation])?)
 }
 
-/// Tells that `kind` has happened to the name `name` that `file`, a directory if `is_directory`, has
-/// or had in `directory`.
+/// Tells that `kind` has happened to the name `name` that `file`, a directory if `is_directory`,
+/// has or had in `directory`.
 pub(crate) fn tell_name<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
     kind: NoticeKind,

@@ -1,7 +1,7 @@
 //! Merging the rings of all lanes.
 //!
-//! Batches are given in the order of their versions, as far as that is sure: a batch that is to come
-//! before one that was seen may be published in a ring that was looked at before. So a follower
+//! Batches are given in the order of their versions, as far as that is sure: a batch that is to
+//! come before one that was seen may be published in a ring that was looked at before. So a follower
 //! looks at all rings twice. Let `S` be what the first look finds published. Whoever made a change
 //! of `S` held its locks after those who changed the same before, so their batches are found by the
 //! second look. Of what only the second look finds, let `m` be the least version. Then a batch of
