@@ -1,11 +1,11 @@
 //! Merging the rings of all lanes.
 //!
 //! Batches are given in the order of their versions, as far as that is sure: a batch that is to
-//! come before one that was seen may be published in a ring that was looked at before. So a follower
-//! looks at all rings twice. Let `S` be what the first look finds published. Whoever made a change
-//! of `S` held its locks after those who changed the same before, so their batches are found by the
-//! second look. Of what only the second look finds, let `m` be the least version. Then a batch of
-//! `S` whose version is not later than `m` has all that belongs before it in `S`.
+//! come before one that was seen may be published in a ring that was looked at before. So a
+//! follower looks at all rings twice. Let `S` be what the first look finds published. Whoever made
+//! a change of `S` held its locks after those who changed the same before, so their batches are
+//! found by the second look. Of what only the second look finds, let `m` be the least version. Then
+//! a batch of `S` whose version is not later than `m` has all that belongs before it in `S`.
 //!
 //! The others have to wait for the next look, and might wait for ever, as versions of locks that
 //! are seldom used stay behind. So before it looks again, the follower raises the floor above which
