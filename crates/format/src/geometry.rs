@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! persistent   superblocks | state | lanes | bitmaps | descriptors | slab maps | orphans | images
-//! volatile     head | slots | queue | lanes | locks | classes | groups | slabs | owners | chunks
+//! volatile     head | slots | queue | lanes | rings | locks | classes | groups | slabs | owners
+//!              | chunks
 //! persistent   heap: groups of 512 pages, 2 MiB aligned
 //! ```
 //!
@@ -11,7 +12,7 @@
 
 use core::ops::Range;
 
-use crate::{GROUP, GROUP_PAGES, LINE, Offset, PAGE, WORD, journal, volatile};
+use crate::{GROUP, GROUP_PAGES, LINE, Offset, PAGE, WORD, feed, journal, volatile};
 
 /// Words of roots in the state page, owned by the layer above.
 pub const ROOTS: u64 = 64;
@@ -64,6 +65,7 @@ pub struct Geometry {
     slots: Offset,
     queue: Offset,
     lane_records: Offset,
+    rings: Offset,
     locks: Offset,
     classes: Offset,
     groups: Offset,
@@ -113,6 +115,7 @@ impl Geometry {
         let slots = table(u64::from(shape.slots) * volatile::slot::SIZE);
         let queue = table(volatile::QUEUE_CELLS * WORD);
         let lane_records = table(u64::from(shape.lanes) * volatile::lane::SIZE);
+        let rings = table(u64::from(shape.lanes) * feed::RING);
         let locks = table(u64::from(shape.locks) * volatile::lock::SIZE);
         let classes = table(shape.max_groups.div_ceil(volatile::CLASSES_PER_WORD) * WORD);
         let groups = table(shape.max_groups * volatile::group::SIZE);
@@ -132,6 +135,7 @@ impl Geometry {
             slots,
             queue,
             lane_records,
+            rings,
             locks,
             classes,
             groups,
@@ -207,6 +211,12 @@ impl Geometry {
     #[must_use]
     pub const fn lane_record(&self, lane: u32) -> Offset {
         self.lane_records.plus(lane as u64 * volatile::lane::SIZE)
+    }
+
+    /// The word of lane `lane`'s ring that position `position` of the feed is.
+    #[must_use]
+    pub const fn ring_word(&self, lane: u32, position: u64) -> Offset {
+        self.rings.plus(lane as u64 * feed::RING + position % feed::RING_WORDS * WORD)
     }
 
     /// Lock `lock`; numbers past the end wrap.
@@ -362,7 +372,8 @@ mod tests {
             (g.head(volatile::head::SIZE).bytes(), g.slot(0)),
             (g.slot(3).bytes(), g.queue_cell(0)),
             (g.queue_cell(1023).bytes() + WORD, g.lane_record(0)),
-            (g.lane_record(4).bytes(), g.lock(0)),
+            (g.lane_record(4).bytes(), g.ring_word(0, 0)),
+            (g.ring_word(3, feed::RING_WORDS - 1).bytes() + WORD, g.lock(0)),
             (g.lock(63).bytes() + 16, g.class(0).0),
             (g.class(4).0.bytes() + WORD, g.group_record(0)),
             (g.group_record(5).bytes(), g.slab_record(0)),

@@ -16,6 +16,7 @@
 
 mod check;
 pub mod descriptor;
+pub mod feed;
 pub mod fs;
 pub mod geometry;
 pub mod inode;

@@ -18,6 +18,41 @@ pub const fn tagged(tag: u32, value: u32) -> u64 {
     (tag as u64) << 32 | value as u64
 }
 
+/// Bits of a version. Above them, a word with a version carries the low half of the tag only.
+pub const VERSION_BITS: u32 = 48;
+const VERSION: u64 = (1 << VERSION_BITS) - 1;
+
+/// The version in `word`; 0 if it is of another attach generation. One whose tag happens to have
+/// the same low half may come through: any version is harmless.
+#[must_use]
+pub const fn version(word: u64, tag: u32) -> u64 {
+    if (word >> VERSION_BITS) as u16 == tag as u16 { word & VERSION } else { 0 }
+}
+
+/// The word with `version`.
+#[must_use]
+pub const fn versioned(tag: u32, version: u64) -> u64 {
+    (tag as u64) << VERSION_BITS | version & VERSION
+}
+
+/// The even version that comes after `version`, with an odd one in between.
+#[must_use]
+pub const fn next_version(version: u64) -> u64 {
+    (version | 1).wrapping_add(1) & VERSION
+}
+
+/// The odd version before the even `version`.
+#[must_use]
+pub const fn odd_before(version: u64) -> u64 {
+    version.wrapping_sub(1) & VERSION
+}
+
+/// Whether version `left` is later than `right`: they go round.
+#[must_use]
+pub const fn is_later(left: u64, right: u64) -> bool {
+    (left.wrapping_sub(right) << (u64::BITS - VERSION_BITS)).cast_signed() > 0
+}
+
 /// The head of the volatile part.
 pub mod head {
     /// Bytes.
@@ -42,6 +77,10 @@ pub mod head {
     pub const PARTIAL_FROM: u64 = 64;
     /// Times that the lane queue's bell has rung: who waits for a lane sleeps on it.
     pub const BELL: u64 = 576;
+    /// Odd while somebody may sleep until something is published in the feed; counts.
+    pub const FEED_SLEEPERS: u64 = 640;
+    /// The version that every change which is told is to be above.
+    pub const FEED_FLOOR: u64 = 648;
 }
 
 /// Waiting threads that the lane queue can name.
@@ -78,6 +117,14 @@ pub mod lane {
     pub const SIZE: u64 = 1024;
     /// Who uses the lane: [`owner`](super::owner), 0 for nobody.
     pub const OWNER: u64 = 0;
+    /// Position up to which the lane's batches in the feed count: 64 bits, without a tag.
+    pub const FEED: u64 = 8;
+    /// Position up to which words of the ring may have been stored: 64 bits, without a tag.
+    pub const FEED_LIMIT: u64 = 16;
+    /// Low half of the position up to which the batch goes whose record is being committed.
+    pub const FEED_PREPARED: u64 = 24;
+    /// Version of the lane's latest batch.
+    pub const FEED_VERSION: u64 = 32;
     /// First of the [`HELD_MAX`] words that name the locks this lane holds or is about to take.
     pub const HELD: u64 = 64;
     /// Locks that one operation can hold.
@@ -152,7 +199,7 @@ pub mod lock {
     pub const SIZE: u64 = 16;
     /// Lane that holds the lock exclusively (number plus one, 16 bits) and the flags below.
     pub const WORD: u64 = 0;
-    /// Odd while a committed change is being applied under the lock.
+    /// The version: odd while a committed change is being applied under the lock.
     pub const VERSION: u64 = 8;
     /// Some lane may hold, or be about to take, the lock shared: look at the lanes' records.
     pub const READERS: u32 = 1 << 16;
@@ -254,6 +301,17 @@ pub const fn word(base: Offset, index: u64) -> Offset {
 mod tests {
     use super::*;
     use crate::GROUP_PAGES;
+
+    #[test]
+    fn versions_go_round() {
+        assert_eq!([0, 1, 2, 3].map(next_version), [2, 2, 4, 4]);
+        assert_eq!([VERSION - 1, VERSION].map(next_version), [0, 0]);
+        assert_eq!([2, 0].map(odd_before), [1, VERSION]);
+        assert!(is_later(2, 0) && !is_later(0, 2) && !is_later(4, 4));
+        assert!(is_later(next_version(VERSION), VERSION - 1));
+        let word = versioned(0x1_0007, 1 << 50 | 9);
+        assert_eq!((version(word, 7), version(word, 8)), (9, 0));
+    }
 
     #[test]
     fn classes_follow_the_longest_run() {

@@ -18,6 +18,7 @@ use conquest_pm::{Object, Ptr, Tx};
 use crate::dir::{Directory, Key, Root};
 use crate::error::corrupt;
 use crate::extended::{self, Attributes};
+use crate::feed::{NoticeKind, tell};
 use crate::{Error, Reader, Result, time};
 
 /// An inode in the region.
@@ -198,6 +199,10 @@ pub(crate) struct Draft {
     pub(crate) inode: Inode,
     /// The access list, as it was when the draft was made.
     acl: Option<Acl>,
+    /// What becomes of the content, if something does.
+    pub(crate) content_change: Option<NoticeKind>,
+    /// Whether a notice of a name, of the same transaction, is about it, too.
+    pub(crate) is_told: bool,
 }
 
 impl Draft {
@@ -209,7 +214,7 @@ impl Draft {
         let (inode, old) = load(reader, file)?;
         let at = offset_of(file.number).ok_or(Error::Stale)?;
         let acl = access_list(reader, &inode)?;
-        Ok(Draft { file, at, old, inode, acl })
+        Ok(Draft { file, at, old, inode, acl, content_change: None, is_told: false })
     }
 
     /// What the rules of access need to know of it.
@@ -225,6 +230,9 @@ impl Draft {
     /// Notes that the content was modified at `now`.
     pub(crate) fn touch(&mut self, now: i64) {
         self.inode.mtime = time::after(self.inode.mtime, now);
+        if self.inode.file_type != FileType::Directory {
+            self.content_change = Some(NoticeKind::Content);
+        }
         self.change(now);
     }
 
@@ -234,7 +242,8 @@ impl Draft {
         self.inode.change = self.inode.change.wrapping_add(1);
     }
 
-    /// Stages what was changed. What the transaction has staged of a directory's entries stays.
+    /// Stages what was changed, and tells of it. What the transaction has staged of a directory's
+    /// entries stays.
     pub(crate) fn stage<M: Memory, H: Host>(&self, tx: &mut Tx<'_, M, H>) -> Result<()> {
         let mut words = self.inode.to_words(self.file.number);
         if self.inode.file_type == FileType::Directory {
@@ -254,7 +263,40 @@ impl Draft {
                 tx.set(at, new)?;
             }
         }
+        self.tell(tx, &words)
+    }
+
+    /// Tells what is different in `words`, which the inode will be.
+    fn tell<M: Memory, H: Host>(&self, tx: &mut Tx<'_, M, H>, words: &[u64; WORDS]) -> Result<()> {
+        let differs = |offset: u64, bits: u64| {
+            let index = (offset / conquest_format::WORD) as usize;
+            let both = words.get(index).zip(self.old.get(index));
+            both.is_some_and(|(new, old)| (new ^ old) & bits != 0)
+        };
+        // The time of access is not in the checksum.
+        if !differs(word::CHECK, u64::MAX) {
+            return Ok(());
+        }
+        let mut is_told = self.is_told;
+        if let Some(kind) = self.content_change {
+            tell(tx, kind, self.told())?;
+            is_told = true;
+        }
+        if differs(word::ATTRIBUTES, u64::MAX) {
+            tell(tx, NoticeKind::ExtendedAttributes, self.told())?;
+            is_told = true;
+        }
+        let seen = u64::from(inode::flag::OF_USERS) << 32 | 0xFFFF;
+        let is_more = differs(word::MODE, seen) || differs(word::OWNER, u64::MAX);
+        if !is_told || is_more && !self.is_told {
+            tell(tx, NoticeKind::Attributes, self.told())?;
+        }
         Ok(())
+    }
+
+    /// How notices name it.
+    pub(crate) fn told(&self) -> (FileId, bool) {
+        (self.file, self.inode.file_type == FileType::Directory)
     }
 
     /// Stages that the file has these attributes.
@@ -272,9 +314,10 @@ impl Draft {
         Ok(())
     }
 
-    /// Stages that the inode is no more, and its attributes.
+    /// Stages that the inode is no more, and its attributes, and tells of it.
     pub(crate) fn free<M: Memory, H: Host>(&self, tx: &mut Tx<'_, M, H>) -> Result<()> {
         extended::free(tx, self.inode.attributes)?;
-        Ok(tx.free_untyped(self.at, INODE)?)
+        tx.free_untyped(self.at, INODE)?;
+        tell(tx, NoticeKind::Gone, self.told())
     }
 }

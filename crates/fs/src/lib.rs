@@ -19,6 +19,7 @@ pub mod content;
 pub mod dir;
 mod error;
 mod extended;
+pub mod feed;
 mod file_system;
 mod inode;
 pub mod locks;

@@ -235,7 +235,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             let mut found = self.step(walk, at, last_of(name, true))?;
             if found.1 == FileType::Symlink {
-                found = self.follow(walk, at, found.0)?;
+                found = self.follow_link(walk, at, found.0)?;
             }
             at = match found {
                 (file, FileType::Directory) => file,
@@ -257,7 +257,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let slash = matches!(parent.last, Last::Name { slash: true, .. });
         let (file, file_type) = self.step(walk, parent.directory, parent.last)?;
         let (file, file_type) = match file_type {
-            FileType::Symlink if follow || slash => self.follow(walk, parent.directory, file)?,
+            FileType::Symlink if follow || slash => {
+                self.follow_link(walk, parent.directory, file)?
+            }
             file_type => (file, file_type),
         };
         if slash && file_type != FileType::Directory {
@@ -286,7 +288,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Follows the symbolic link `link`, found in the directory `at`. Its target is on the stack: a
     /// link whose target leads on by links takes 4 KiB for each of these.
-    fn follow(&self, walk: &mut Walk<'_>, at: FileId, link: FileId) -> Result<(FileId, FileType)> {
+    fn follow_link(
+        &self,
+        walk: &mut Walk<'_>,
+        at: FileId,
+        link: FileId,
+    ) -> Result<(FileId, FileType)> {
         let mut room = [0; PATH_MAX];
         let target = self.link_target(walk, link, &mut room)?;
         self.end(walk, at, target, true)

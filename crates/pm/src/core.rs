@@ -133,6 +133,11 @@ impl<M: Memory, H: Host> Core<M, H> {
         &self.host
     }
 
+    /// This process's slot, as [`crate::Batch`] names it.
+    pub fn slot(&self) -> u32 {
+        self.slot.load(Ordering::Relaxed)
+    }
+
     /// What `kind` looks like in this region.
     pub fn spec(&self, kind: Kind) -> KindSpec {
         self.kinds.get(usize::from(kind.number())).copied().unwrap_or(KindSpec::UNUSED)

@@ -49,6 +49,8 @@ impl<M: Memory, H: Host> Core<M, H> {
                 return Err(Error::UnknownIntent { lane, code: intent.code });
             };
             let mut tx = self.begin_on(lane, false, false)?;
+            // Whoever began it may be somebody else, or has returned.
+            tx.disown();
             let stepped = handler(&mut tx, intent).and_then(|()| tx.commit_step());
             drop(tx);
             match stepped {

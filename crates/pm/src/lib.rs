@@ -24,6 +24,7 @@ mod busy;
 pub mod check;
 pub mod core;
 pub mod error;
+mod feed;
 mod grow;
 pub mod holdings;
 pub mod host;
@@ -50,6 +51,7 @@ mod wait;
 
 pub use crate::core::{Core, Holder, Options};
 pub use error::{Error, Result};
+pub use feed::{Batch, BatchWords, Follower, Heard};
 pub use holdings::{Held, Holding, LASTING, Parcel, Remains};
 pub use image::OVERWRITE_ENTRIES;
 pub use lock::Mode;

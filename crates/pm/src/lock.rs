@@ -265,7 +265,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                 continue;
             };
             if !shared && self.holder(number) == Some(dead) {
-                self.settle_version(number);
+                self.settle_version(number, self.told_version(dead));
                 // It may have died while it asked for holdings.
                 let flags = if number == GROW_LOCK { 0 } else { lock::HOLDINGS };
                 self.release_word(number, flags);
@@ -278,16 +278,20 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     // --- versions ----------------------------------------------------------------------------
 
+    //
+    // A change gives all locks under which it is made the same version, which is later than any of
+    // them had: so of two changes that have a lock in common, the later one has the later version.
+
     /// The version of what lock `number` guards; odd while a change is being applied.
-    pub(crate) fn version(&self, number: u32, order: Ordering) -> u32 {
-        self.value(self.lock_word(number).plus(lock::VERSION), order)
+    pub(crate) fn version(&self, number: u32, order: Ordering) -> u64 {
+        let word = self.memory.load(self.lock_word(number).plus(lock::VERSION), order);
+        volatile::version(word, self.tag())
     }
 
-    /// Steps the version of lock `number`, which the caller holds exclusively.
-    pub(crate) fn step_version(&self, number: u32) {
-        let version = self.version(number, Ordering::Relaxed);
+    /// Sets the version of lock `number`, which the caller holds exclusively.
+    pub(crate) fn set_version(&self, number: u32, version: u64) {
         let at = self.lock_word(number).plus(lock::VERSION);
-        self.set_value(at, version.wrapping_add(1), Ordering::Release);
+        self.memory.store(at, volatile::versioned(self.tag(), version), Ordering::Release);
     }
 
     /// Makes odd the versions of what lane `dead` holds exclusively, before its record is applied
@@ -295,19 +299,25 @@ impl<M: Memory, H: Host> Core<M, H> {
     pub(crate) fn unsettle_versions(&self, dead: u32) {
         for place in 0..lane::HELD_MAX as u32 {
             let name = self.value(self.held_word(dead, place), Ordering::Relaxed);
-            if let Some((number, false)) = volatile::unpack_held(name)
-                && self.holder(number) == Some(dead)
-                && self.version(number, Ordering::Relaxed).is_multiple_of(2)
-            {
-                self.step_version(number);
+            let Some((number, false)) = volatile::unpack_held(name) else {
+                continue;
+            };
+            let version = self.version(number, Ordering::Relaxed);
+            if self.holder(number) == Some(dead) && version.is_multiple_of(2) {
+                self.set_version(number, version | 1);
             }
         }
     }
 
-    /// Makes the version of lock `number` even again after its holder's death.
-    fn settle_version(&self, number: u32) {
-        if self.version(number, Ordering::Relaxed) % 2 == 1 {
-            self.step_version(number);
+    /// Makes the version of lock `number` even again after its holder's death, and no earlier than
+    /// `least`, which a change of his may have had.
+    fn settle_version(&self, number: u32, least: u64) {
+        let version = self.version(number, Ordering::Relaxed);
+        let even =
+            if version.is_multiple_of(2) { version } else { volatile::next_version(version) };
+        let settled = if volatile::is_later(least, even) { least } else { even };
+        if settled != version {
+            self.set_version(number, settled);
         }
     }
 }

@@ -45,7 +45,7 @@ impl<M: Memory, H: Host> View<'_, M, H> {
 #[derive(Clone, Copy, Debug)]
 pub struct Stamp {
     number: u32,
-    version: u32,
+    version: u64,
 }
 
 impl<M: Memory, H: Host> Core<M, H> {

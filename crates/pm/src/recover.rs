@@ -94,8 +94,11 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.fail("a dead process's journal record is damaged");
             return Err(error);
         }
+        // What it has changed can't be seen before.
+        self.publish_prepared(lane);
         self.end_kept_leases(lane);
         self.release_all(lane);
+        self.wake_followers();
         let is_done = self.intent(lane).code == 0;
         self.settle_slabs(lane);
         if is_done {

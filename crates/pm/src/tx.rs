@@ -14,7 +14,7 @@ use conquest_format::geometry::{ROOTS, STATE_GROUPS, STATE_ROOTS};
 use conquest_format::journal::{
     self, Action, Commit, ENTRIES_MAX, Entry, RANGE_BYTES_MAX, RANGES_MAX,
 };
-use conquest_format::volatile::lane;
+use conquest_format::volatile::{self, lane};
 use conquest_format::{Offset, WORD};
 
 use crate::core::Core;
@@ -59,6 +59,12 @@ pub struct Tx<'c, M: Memory, H: Host> {
     groups: u64,
     /// Whether leases stand in the lane's lists of those to end.
     keeps: bool,
+    /// Words of the batch of notices that is being told, 0 if there is none.
+    pub(crate) told: u64,
+    /// Whether batches were published since followers were woken last.
+    pub(crate) has_told: bool,
+    /// Whether what it tells is nobody's own.
+    pub(crate) is_nobodys: bool,
     /// Whether the lane is left at the end; otherwise it stays the caller's.
     leaves_lane: bool,
     _window: Window<'c, M>,
@@ -146,6 +152,9 @@ impl<M: Memory, H: Host> Core<M, H> {
             emptied: [None; EMPTIED_MAX],
             groups: 0,
             keeps: false,
+            told: 0,
+            has_told: false,
+            is_nobodys: false,
             leaves_lane,
             _window: window,
             _open: Open::new(),
@@ -316,7 +325,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     }
 
     /// In a child forked while this transaction was open, the transaction is the parent's.
-    fn refuse_child(&self) -> Result<()> {
+    pub(crate) fn refuse_child(&self) -> Result<()> {
         if self.core.host.is_forked() { Err(Error::ForkedInside) } else { Ok(()) }
     }
 
@@ -451,6 +460,9 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     pub fn commit_part(&mut self) -> Result<()> {
         self.commit_record()?;
         self.end_leases();
+        if self.has_told {
+            self.core.wake_followers();
+        }
         self.give_slabs_back()
     }
 
@@ -472,6 +484,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             self.entries += 1;
         }
         if self.entries == 0 {
+            self.told = 0;
             return Ok(());
         }
         if self.needs_prepare_fence {
@@ -485,15 +498,19 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         // The last chance to notice that what was prepared is not in the region at all.
         self.core.check_health()?;
         let commit = self.commit.next(self.entries, self.ranges_used as u64);
+        let version = self.next_version();
+        self.prepare_batch(version);
         self.core.arm(self.lane, commit);
-        self.step_versions();
+        self.set_versions(volatile::odd_before(version));
         if let Err(error) = self.core.apply(self.lane, commit) {
             self.core.fail("a journal record could not be applied");
             return Err(error);
         }
         self.core.retire(self.lane, commit);
         self.core.clear_freed(self.lane);
-        self.step_versions();
+        // Before anybody can see what has changed.
+        self.publish_batch();
+        self.set_versions(version);
         let retired = commit.retired();
         self.begin_record(retired);
         Ok(())
@@ -512,12 +529,23 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.pages = 0;
     }
 
-    fn step_versions(&self) {
-        for &(number, mode) in self.held.iter().take(self.held_used) {
-            if mode == Mode::Exclusive {
-                self.core.step_version(number);
-            }
-        }
+    /// The locks that are held exclusively.
+    fn exclusive(&self) -> impl Iterator<Item = u32> {
+        let held = self.held.iter().take(self.held_used);
+        held.filter(|(_, mode)| *mode == Mode::Exclusive).map(|(number, _)| *number)
+    }
+
+    /// The version that the change gives its locks: later than any of them has, and, if it tells,
+    /// than that of any batch before it in the lane's ring.
+    fn next_version(&self) -> u64 {
+        let latest = |one, other| if volatile::is_later(other, one) { other } else { one };
+        let least = if self.told == 0 { None } else { Some(self.core.least_version(self.lane)) };
+        let held = self.exclusive().map(|number| self.core.version(number, Ordering::Relaxed));
+        volatile::next_version(held.chain(least).reduce(latest).unwrap_or(0))
+    }
+
+    fn set_versions(&self, version: u64) {
+        self.exclusive().for_each(|number| self.core.set_version(number, version));
     }
 
     /// Ends the leases that end with the record.
@@ -535,6 +563,9 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             self.core.release(self.lane, place as u32, number, mode);
         }
         self.held_used = 0;
+        if core::mem::take(&mut self.has_told) {
+            self.core.wake_followers();
+        }
     }
 
     fn give_slabs_back(&mut self) -> Result<()> {

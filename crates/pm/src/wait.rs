@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// Looks at the word before the first sleep. None in a model: there, more of the same add nothing.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 /// Longest sleep before the holder's death is looked for: a fifth of the promised 100 ms.
-const NAP: Duration = Duration::from_millis(20);
+pub(crate) const NAP: Duration = Duration::from_millis(20);
 /// Looks at a lock between which its holder's lane belonged to nobody, before it counts as lost.
 const LOST: u32 = 10;
 /// Nanoseconds after which a holder is named.

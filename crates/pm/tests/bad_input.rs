@@ -142,7 +142,7 @@ fn processes_that_work_together_in_another_way() {
     let core = open(&file.0).unwrap();
     patch(&file.0, &[0, 1], 12, &9_u32.to_le_bytes(), true);
     let error =
-        refused(open(&file.0), &file.0, &["live protocol 9", "has 1", "let them detach first"]);
+        refused(open(&file.0), &file.0, &["live protocol 9", "has 2", "let them detach first"]);
     assert!(matches!(error, Error::LiveProtocol { found: 9, .. }), "{error}");
     step(&core).unwrap();
     drop(core);

@@ -122,7 +122,7 @@ fn nothing_may_be_left_of_operations() {
     let holder = findings(|m, g, _, _| m.store(g.lock(1).plus(lock::WORD), tagged(2), Relaxed));
     assert_eq!(holder, ["holder of a lock at rest"]);
     let version = findings(|m, g, _, _| {
-        m.store(g.lock(1).plus(lock::VERSION), tagged(3), Relaxed);
+        m.store(g.lock(1).plus(lock::VERSION), volatile::versioned(TAG, 3), Relaxed);
     });
     assert_eq!(version, ["odd version of a lock at rest"]);
     let busy = findings(|m, g, _, _| {
@@ -141,7 +141,7 @@ fn a_word_of_an_earlier_generation_is_nothing() {
     let found = findings(|m, g, _, _| {
         m.store(g.lane_record(1).plus(lane::OWNER), old(volatile::owner(0, 1)), Relaxed);
         m.store(g.lock(1).plus(lock::WORD), old(2), Relaxed);
-        m.store(g.lock(1).plus(lock::VERSION), old(3), Relaxed);
+        m.store(g.lock(1).plus(lock::VERSION), volatile::versioned(TAG - 1, 3), Relaxed);
         m.store(g.group_record(0).plus(group::BUSY), old(1), Relaxed);
     });
     assert_eq!(found, [""; 0]);

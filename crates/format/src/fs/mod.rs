@@ -10,6 +10,7 @@ pub mod attributes;
 pub mod bucket;
 pub mod dentry;
 pub mod node;
+pub mod notice;
 pub mod tree;
 
 use crate::PAGE;

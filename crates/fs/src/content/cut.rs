@@ -18,6 +18,7 @@ use crate::content::contiguous::free;
 use crate::content::tree::Node;
 use crate::content::write::{RESERVED, RUN_ENTRIES, expose};
 use crate::content::{Freed, target};
+use crate::feed::NoticeKind;
 use crate::file_system::{Attempt, lock_of};
 use crate::inode::{Draft, FileId};
 use crate::reader::Committed;
@@ -65,6 +66,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             draft.inode.flags &= !flag::KEEPS_TAIL;
             apply(tx, &mut draft, change)?;
             draft.touch(self.now());
+            draft.content_change = Some(NoticeKind::Size);
             cut_or_intend(tx, draft)
         })
     }

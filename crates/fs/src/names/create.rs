@@ -11,6 +11,7 @@ use conquest_pm::{Holding, Tx};
 use crate::content;
 use crate::dir::{Insert, Name};
 use crate::extended::{Attributes, access_list, name_of};
+use crate::feed::{NoticeKind, tell_name};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, NewInode};
 use crate::names::{LINKS_MAX, LocalName, again, hashed, open_directory};
@@ -182,7 +183,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let inserted = entries.insert(tx, name, at, what.file_type())?;
         directory.touch(now);
         match inserted {
-            Insert::Done(_) => Ok((file, true)),
+            Insert::Done(_) => {
+                directory.is_told = true;
+                let told = (file, is_directory);
+                tell_name(tx, NoticeKind::Created, told, directory.file, name.bytes())?;
+                Ok((file, true))
+            }
             Insert::Exists(_) => Err(Errno::EEXIST.into()),
             Insert::NoRoom => Ok((file, false)),
         }

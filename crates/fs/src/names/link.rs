@@ -6,6 +6,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::dir::Insert;
+use crate::feed::{NoticeKind, tell_name};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId};
 use crate::names::create::new_name;
@@ -57,6 +58,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                     return Ok(Attempt::Prepared);
                 }
             }
+            (directory.is_told, named.is_told) = (true, true);
+            tell_name(tx, NoticeKind::Linked, named.told(), parent, name.bytes())?;
             let now = self.now();
             directory.touch(now);
             named.change(now);

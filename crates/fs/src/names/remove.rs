@@ -7,6 +7,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::content::reap;
+use crate::feed::{NoticeKind, tell_name};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId};
 use crate::names::{LocalName, again, hashed, open_directory, still_names};
@@ -52,7 +53,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             if !still_names(tx, entry, Some(victim))? {
                 return again();
             }
-            let file = Draft::open(tx, victim)?;
+            let mut file = Draft::open(tx, victim)?;
             remove(who, &directory.rules(), &file.rules(), how)?;
             if how == Removal::Directory && file.inode.size != 0 {
                 return Err(Errno::ENOTEMPTY.into());
@@ -60,6 +61,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             if let Some(entry) = entry {
                 directory.directory(self.key()).remove(tx, entry.position)?;
             }
+            (directory.is_told, file.is_told) = (true, true);
+            tell_name(tx, NoticeKind::Removed, file.told(), parent, name.bytes())?;
             let now = self.now();
             directory.touch(now);
             let is_begun = self.unname(tx, &mut directory, file, now)?;

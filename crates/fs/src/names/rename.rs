@@ -5,6 +5,7 @@
 //! version is the sequence that path walks look at.
 
 use conquest_access::{AclKind, Credentials, Errno, Rename, new_file, rename};
+use conquest_format::Offset;
 use conquest_format::inode::{Content, FileType, Links, Owner, offset_of, word};
 use conquest_pm::Tx;
 use conquest_pm::host::Host;
@@ -13,6 +14,7 @@ use conquest_pm::memory::Memory;
 use crate::dir::{Entry, Insert, Name};
 use crate::error::corrupt;
 use crate::extended::access_list;
+use crate::feed::{NoticeKind, tell_name};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, NewInode};
 use crate::names::create::stage_lists;
@@ -66,6 +68,8 @@ struct Change {
     target: Option<Draft>,
     old: Entry,
     new: Option<Entry>,
+    /// The whiteout that gets the old name.
+    whiteout: Option<FileId>,
 }
 
 impl Change {
@@ -75,6 +79,42 @@ impl Change {
 
     fn to_mut(&mut self) -> &mut Draft {
         self.to.as_mut().unwrap_or(&mut self.from)
+    }
+
+    /// Sees to it that what is told of names is not told once more of the files that it is about.
+    fn is_told(&mut self, exchanges: bool) {
+        (self.from.is_told, self.source.is_told) = (true, true);
+        self.to_mut().is_told = true;
+        if let Some(target) = self.target.as_mut().filter(|_| exchanges) {
+            target.is_told = true;
+        }
+    }
+
+    /// Tells which file has got which name.
+    fn tell<M: Memory, H: Host>(
+        &self,
+        tx: &mut Tx<'_, M, H>,
+        [old, new]: [&[u8]; 2],
+    ) -> Result<()> {
+        let (from, to) = ((self.from.file, old), (self.to().file, new));
+        let source = self.source.told();
+        // Only files that exchange names are both still there.
+        let target = self.target.as_ref().map(Draft::told);
+        let mut name = |kind, file, (directory, name): (FileId, &[u8])| {
+            tell_name(tx, kind, file, directory, name)
+        };
+        name(NoticeKind::MovedFrom, source, from)?;
+        if let Some(target) = target {
+            name(NoticeKind::MovedFrom, target, to)?;
+        }
+        name(NoticeKind::MovedTo, source, to)?;
+        if let Some(target) = target {
+            name(NoticeKind::MovedTo, target, from)?;
+        }
+        if let Some(whiteout) = self.whiteout {
+            name(NoticeKind::Created, (whiteout, false), from)?;
+        }
+        Ok(())
     }
 }
 
@@ -143,12 +183,17 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                     return Ok(Attempt::Prepared);
                 }
             }
+            change.is_told(how == Renaming::Exchange);
             let staged = match how {
                 Renaming::Exchange => Some(self.exchange(tx, &mut change)?),
                 _ => self.put_over(tx, who, &mut change, &new_name, how)?,
             };
             is_full = staged.is_none();
-            staged.map_or_else(again, Ok)
+            let Some(staged) = staged else {
+                return again();
+            };
+            change.tell(tx, [old_name.bytes(), new_name.bytes()])?;
+            Ok(staged)
         })
     }
 
@@ -193,7 +238,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             None => None,
         };
         let source = Draft::open(tx, source)?;
-        Ok(Some(Change { from: from_draft, to: to_draft, source, target, old, new }))
+        let whiteout = None;
+        Ok(Some(Change { from: from_draft, to: to_draft, source, target, old, new, whiteout }))
     }
 
     /// Refuses with `errno` if directory `inner` is `outer` or somewhere below it. The transaction
@@ -231,7 +277,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Stages that source and target exchange their names.
     fn exchange(&self, tx: &mut Tx<'_, M, H>, change: &mut Change) -> Result<Attempt<()>> {
-        let Change { from, to, source, target: Some(target), old, new: Some(new) } = change else {
+        let Change { from, to, source, target: Some(target), old, new: Some(new), .. } = change
+        else {
             return Err(Errno::ENOENT.into());
         };
         let now = self.now();
@@ -284,8 +331,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let left = change.from.directory(self.key());
         if how.leaves_whiteout() {
-            let whiteout = stage_whiteout(tx, who, &change.from, now)?;
+            let (whiteout, file) = stage_whiteout(tx, who, &change.from, now)?;
             left.replace(tx, old.position, whiteout, FileType::Character)?;
+            change.whiteout = Some(file);
         } else {
             left.remove(tx, old.position)?;
         }
@@ -383,13 +431,14 @@ fn adopt(file: &mut Draft, parent: &Draft) {
     }
 }
 
-/// Stages a whiteout in `directory`: a character device 0:0 without permissions. Where it is.
+/// Stages a whiteout in `directory`: a character device 0:0 without permissions. Where it is, and
+/// which file.
 fn stage_whiteout<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
     who: &Credentials,
     directory: &Draft,
     now: i64,
-) -> Result<conquest_format::Offset> {
+) -> Result<(Offset, FileId)> {
     let default = access_list(tx, &directory.inode, AclKind::Default)?;
     let new = new_file(who, &directory.rules(), default.as_ref(), libc::S_IFCHR);
     let inode = NewInode {
@@ -404,5 +453,6 @@ fn stage_whiteout<M: Memory, H: Host>(
         attributes: stage_lists(tx, &new)?,
         parent: None,
     };
-    Ok(inode.stage(tx, now)?.0.offset())
+    let (made, file) = inode.stage(tx, now)?;
+    Ok((made.offset(), file))
 }

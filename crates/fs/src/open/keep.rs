@@ -52,6 +52,8 @@ pub fn bury<M: Memory, H: Host>(
         word => number_of(pointer::unpack(word, INODE).unwrap_or(Offset::NONE)).unwrap_or(0),
     };
     tx.lock(lock_of(tx.core(), number), Mode::Exclusive)?;
+    // Whoever does it, it was another one's file.
+    tx.disown();
     if tx.orphan(held.holding) != orphan {
         // Somebody has named an orphan here, or buried it.
         return Err(conquest_pm::Error::Again);

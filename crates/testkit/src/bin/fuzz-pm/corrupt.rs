@@ -367,6 +367,26 @@ impl Aim<'_> {
         self.set(at, volatile::tagged(self.tag, value as u32));
     }
 
+    /// Versions, and a word of the feed of the lane whose record is at `record`.
+    fn feed(&mut self, record: Offset) {
+        let number = self.rng.below(4) as u32;
+        let feed = [lane::FEED, lane::FEED_LIMIT, lane::FEED_PREPARED, lane::FEED_VERSION];
+        let places = [
+            self.geometry.lock(number).plus(lock::VERSION),
+            self.geometry.head(head::FEED_FLOOR),
+            self.geometry.head(head::FEED_SLEEPERS),
+            record.plus(feed[number as usize]),
+        ];
+        let at = places[self.rng.below(4) as usize];
+        let hostile = self.hostile();
+        let value = match self.rng.below(3) {
+            0 => hostile,
+            1 => volatile::versioned(self.tag, hostile),
+            _ => volatile::tagged(self.tag, hostile as u32),
+        };
+        self.set(at, value);
+    }
+
     fn volatile(&mut self) {
         let g = self.geometry.clone();
         let record = g.lane_record(self.rng.below(u64::from(g.shape().lanes)) as u32);
@@ -384,7 +404,6 @@ impl Aim<'_> {
         let random = self.rng.below(64);
         let choices = [
             (g.lock(self.rng.below(4) as u32), small | self.rng.below(4) << 16),
-            (g.lock(self.rng.below(4) as u32).plus(lock::VERSION), hostile),
             (g.head(head::GROW), small),
             (record.plus(lane::OWNER), owner),
             (record.plus(lane::HELD + self.rng.below(16) * WORD), held),
@@ -415,6 +434,9 @@ impl Aim<'_> {
         ];
         let (at, value) = choices[self.rng.below(choices.len() as u64) as usize];
         self.tagged(at, value);
+        if self.rng.chance(1, 8) {
+            self.feed(record);
+        }
         if self.rng.chance(1, 3) {
             // What a dead process left is looked at by whoever recovers it.
             let number = self.rng.below(u64::from(g.shape().slots)) as u32;
