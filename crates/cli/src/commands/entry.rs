@@ -1,7 +1,6 @@
 //! What commands tell of a file.
 
-use conquest_fs::FileId;
-use conquest_fs::attributes::Stat;
+use conquest::{FileId, Stat};
 use serde::Serialize;
 
 use crate::json::Name;
@@ -41,7 +40,7 @@ impl Entry {
     ///
     /// # Errors
     /// Those of the store.
-    pub(super) fn of(files: &Inner<'_>, name: &[u8], stat: &Stat) -> Result<Entry> {
+    pub(super) fn of(files: &Inner, name: &[u8], stat: &Stat) -> Result<Entry> {
         let file_type = type_of(stat);
         let target = match file_type {
             FileType::Symlink => Some(Name::new(&files.target(&stat.file)?)),
@@ -130,11 +129,10 @@ pub(super) fn letters(file_type: FileType, mode: u32) -> String {
 }
 
 /// Whether a file has an access list: `ls -l` marks it with `+`.
-pub(super) fn has_list(files: &Inner<'_>, node: &FileId) -> bool {
-    files
-        .fs
-        .attributes(files.who(), *node)
-        .is_ok_and(|names| names.iter().any(|name| name.starts_with(b"system.posix_acl_")))
+pub(super) fn has_list(files: &Inner, node: &FileId) -> bool {
+    files.attribute_names(*node).is_ok_and(|names| {
+        names.iter().any(|name| name.as_encoded_bytes().starts_with(b"system.posix_acl_"))
+    })
 }
 
 #[cfg(test)]
