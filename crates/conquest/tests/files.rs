@@ -10,7 +10,10 @@ use std::io::{IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use conquest::{Capabilities, CorePlace, Files, NewStore, Setting, Store};
+use conquest::{
+    Acl, AclEntry, AclKind, Capabilities, CorePlace, Dir, Files, NewStore, Qualifier, Setting,
+    Store,
+};
 use conquest_peers::sys;
 use support::host::{Failure, Host, Opened, Outcome, Place, SECOND, Show, Space};
 use support::{Temporary, attach, ends_well, small, start, text};
@@ -335,6 +338,43 @@ fn attributes(both: &Both) {
     is(&both!(both, it => it.remove_attribute("t", "user.a")), libc::ENODATA);
 }
 
+/// Access lists, which the host takes as attributes only.
+fn access_lists(both: &Both) {
+    let entry = |qualifier, permissions| AclEntry { qualifier, permissions };
+    let list = Acl::new(vec![
+        entry(Qualifier::Owner, 6),
+        entry(Qualifier::User(1234), 4),
+        entry(Qualifier::OwningGroup, 5),
+        entry(Qualifier::Mask, 4),
+        entry(Qualifier::Other, 0),
+    ])
+    .unwrap();
+    let files = &both.ours;
+    both!(both, it => it.create_dir("lists")).unwrap();
+    both!(both, it => it.write("lists/f", b"x")).unwrap();
+    let [file, dir] = ["lists/f", "lists"].map(|path| files.find(path, true).unwrap());
+    assert_eq!(file.access_list(AclKind::Access).unwrap(), None);
+    file.set_access_list(AclKind::Access, Some(&list)).unwrap();
+    dir.set_access_list(AclKind::Default, Some(&list)).unwrap();
+    let (access, default) = ("system.posix_acl_access", "system.posix_acl_default");
+    let value = list.to_xattr();
+    both.host.set_attribute("lists/f", access, &value, Setting::Any).unwrap();
+    both.host.set_attribute("lists", default, &value, Setting::Any).unwrap();
+    both!(both, it => it.attribute("lists/f", access)).unwrap();
+    both!(both, it => it.metadata("lists/f")).unwrap();
+    both!(both, it => it.attribute("lists", default)).unwrap();
+    both!(both, it => it.write("lists/new", b"x")).unwrap();
+    both!(both, it => it.attribute("lists/new", access)).unwrap();
+    both!(both, it => it.metadata("lists/new")).unwrap();
+    assert_eq!(file.access_list(AclKind::Access).unwrap(), Some(list.clone()));
+    let refused = file.set_access_list(AclKind::Default, Some(&list)).unwrap_err();
+    assert_eq!(refused.raw_os_error(), libc::EACCES);
+    file.set_access_list(AclKind::Access, None).unwrap();
+    both.host.remove_attribute("lists/f", access).unwrap();
+    both!(both, it => it.metadata("lists/f")).unwrap();
+    is(&both!(both, it => it.attribute("lists/f", access)), libc::ENODATA);
+}
+
 fn named_only(both: &Both) {
     both!(both, it => it.write("p", b"x")).unwrap();
     let flags = libc::O_PATH;
@@ -452,6 +492,11 @@ fn directories(files: &Files) {
     );
     assert!(dir.files().metadata("../moved").unwrap().is_dir());
     assert_eq!(files.from_dir(&dir).read("/to/moved/f").unwrap(), b"f");
+    let opened = files.open_flags("to", libc::O_RDONLY | libc::O_DIRECTORY, 0).unwrap();
+    let to = Dir::from_file(files, opened).unwrap();
+    assert_eq!(to.files().read("moved/f").unwrap(), b"f");
+    let refused = Dir::from_file(files, dir.files().open("f").unwrap()).unwrap_err();
+    assert_eq!(refused.raw_os_error(), libc::ENOTDIR);
     // In a root of its own, there is nothing above.
     let jail = files.with_root(&dir);
     for path in ["/f", "f", "../f", "/../../f"] {
@@ -486,6 +531,7 @@ fn everything(place: &Path) {
         appending,
         space,
         attributes,
+        access_lists,
         named_only,
         temporary,
         unlinked_but_open,

@@ -122,7 +122,7 @@ fn remedy(errno: Errno) -> Option<&'static str> {
     Some(match errno {
         Errno::EXDEV => "the path leads out of the directory that it must not leave",
         Errno::EDEADLK => "give up locks that others wait for, and try again",
-        Errno::ENOMEM => "write less at a time",
+        Errno::ENOMEM => "ask for less at a time",
         _ => return None,
     })
 }

@@ -6,7 +6,7 @@
 //! caller's memory directly: nothing is held then.)
 //!
 //! Copies of up to 512 bytes are on the stack. Larger ones are in a buffer of the thread, up to
-//! 1 MiB of which is kept for the next call; a signal handler that finds it in use gets its own.
+//! 1 MiB, which it keeps for the next call; a signal handler that finds it in use gets its own.
 
 use core::cell::Cell;
 use core::hint::black_box;
@@ -16,7 +16,7 @@ use conquest_access::Errno;
 
 /// Bytes of a copy on the stack.
 const ON_STACK: usize = 512;
-/// Bytes of a thread's buffer that it keeps.
+/// Most bytes of a thread's buffer.
 const KEPT: usize = 1 << 20;
 /// Most bytes that one call transfers, as with the kernel's `read` and `write`.
 pub(crate) const TRANSFER_MAX: usize = 0x7FFF_F000;
@@ -45,7 +45,8 @@ pub(crate) fn with_copy<P: Deref<Target = [u8]>, T, E: From<Errno>>(
         return work(black_box(small.get(..len).unwrap_or_default()));
     }
     // At a thread's end there may be none any more.
-    let mut buffer = BUFFER.try_with(Cell::take).unwrap_or_default();
+    let own = if len > KEPT { None } else { BUFFER.try_with(Cell::take).ok() };
+    let mut buffer = own.unwrap_or_default();
     buffer.clear();
     buffer.try_reserve_exact(len).map_err(|_| Errno::ENOMEM)?;
     for part in parts {
