@@ -1,12 +1,17 @@
 //! POSIX access control lists (acl(5)): what they are, and what they grant.
 
+mod entries;
+
 use crate::{Credentials, Errno};
+use entries::{Entries, FEW};
 
 /// Version of the attributes' format.
 pub const VERSION: u32 = 2;
 
 const HEADER: usize = 4;
 const ENTRY: usize = 8;
+/// Bytes of the largest value whose list takes no memory from the heap.
+pub const VALUE_SMALL: usize = HEADER + FEW * ENTRY;
 /// What stands in the place of an id where there is none.
 const NO_ID: u32 = u32::MAX;
 
@@ -67,7 +72,7 @@ pub struct Entry {
 /// or group may come twice, which acl(5) forbids and the kernel does not; the first user counts.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Acl {
-    entries: Vec<Entry>,
+    entries: Entries,
 }
 
 impl Acl {
@@ -76,7 +81,12 @@ impl Acl {
     /// # Errors
     ///
     /// [`Errno::EINVAL`] if they are not valid.
-    pub fn new(entries: Vec<Entry>) -> Result<Acl, Errno> {
+    pub fn new(entries: impl IntoIterator<Item = Entry>) -> Result<Acl, Errno> {
+        Acl::of(entries.into_iter().collect())
+    }
+
+    /// [`Self::new`].
+    pub(crate) fn of(entries: Entries) -> Result<Acl, Errno> {
         if is_valid(&entries) { Ok(Acl { entries }) } else { Err(Errno::EINVAL) }
     }
 
@@ -85,16 +95,18 @@ impl Acl {
     pub fn from_mode(mode: u32) -> Acl {
         let entry = |qualifier, shift: u32| Entry { qualifier, permissions: digit(mode, shift) };
         let owner = entry(Qualifier::Owner, 6);
-        Acl { entries: vec![owner, entry(Qualifier::OwningGroup, 3), entry(Qualifier::Other, 0)] }
+        let entries = [owner, entry(Qualifier::OwningGroup, 3), entry(Qualifier::Other, 0)];
+        Acl { entries: entries.into_iter().collect() }
     }
 
-    /// The list in an attribute's value; none if the value is empty or has no entries.
+    /// The list in an attribute's value, in memory from the heap only if it is longer than
+    /// [`VALUE_SMALL`]; none if the value is empty or has no entries.
     ///
     /// # Errors
     ///
     /// [`Errno::EOPNOTSUPP`] for another version, [`Errno::EINVAL`] for anything else.
     pub fn from_xattr(value: &[u8]) -> Result<Option<Acl>, Errno> {
-        decode(value)?.map(Acl::new).transpose()
+        decode(value)?.map(Acl::of).transpose()
     }
 
     /// The attribute's value: the version, then tag (2 bytes), permissions (2) and id (4) of each
@@ -102,7 +114,7 @@ impl Acl {
     #[must_use]
     pub fn to_xattr(&self) -> Vec<u8> {
         let mut value = VERSION.to_le_bytes().to_vec();
-        for entry in &self.entries {
+        for entry in self.entries() {
             let (tag, id) = entry.qualifier.pack();
             value.extend(tag.to_le_bytes());
             value.extend(entry.permissions.to_le_bytes());
@@ -176,7 +188,7 @@ impl Acl {
             _ => true,
         };
         let mut is_member = false;
-        for entry in &self.entries {
+        for entry in self.entries() {
             let is_about = match entry.qualifier {
                 Qualifier::User(uid) => uid == who.fsuid,
                 Qualifier::OwningGroup => who.is_in(gid),
@@ -201,7 +213,7 @@ const fn digit(mode: u32, shift: u32) -> u16 {
 }
 
 /// The entries in an attribute's value, valid or not; none if there are none.
-pub(crate) fn decode(value: &[u8]) -> Result<Option<Vec<Entry>>, Errno> {
+pub(crate) fn decode(value: &[u8]) -> Result<Option<Entries>, Errno> {
     if value.is_empty() {
         return Ok(None);
     }
@@ -218,7 +230,7 @@ pub(crate) fn decode(value: &[u8]) -> Result<Option<Vec<Entry>>, Errno> {
         let qualifier = Qualifier::unpack(tag, u32::from_le_bytes(id)).ok_or(Errno::EINVAL)?;
         Ok(Entry { qualifier, permissions: u16::from_le_bytes([low, high]) })
     };
-    let entries: Vec<Entry> = chunks.iter().map(entry).collect::<Result<_, _>>()?;
+    let entries: Entries = chunks.iter().map(entry).collect::<Result<_, _>>()?;
     Ok((!entries.is_empty()).then_some(entries))
 }
 

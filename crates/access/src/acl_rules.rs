@@ -77,7 +77,7 @@ pub fn set_acl(
     if !is_owner_or_capable(who, file) {
         return Err(Errno::EPERM);
     }
-    let Some(acl) = entries.map(Acl::new).transpose()? else {
+    let Some(acl) = entries.map(Acl::of).transpose()? else {
         return Ok(unchanged);
     };
     if kind == AclKind::Default {

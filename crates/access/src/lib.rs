@@ -36,7 +36,7 @@ mod owner;
 mod permission;
 mod xattr;
 
-pub use acl::{Acl, Entry, Qualifier, VERSION};
+pub use acl::{Acl, Entry, Qualifier, VALUE_SMALL, VERSION};
 pub use acl_rules::{AclKind, SetAcl, read_acl, set_acl};
 pub use create::{New, create, new_file};
 pub use credentials::{Capabilities, Capability, Credentials};

@@ -74,7 +74,7 @@ fn nobody_waits_for_the_memory_of_others() {
     let appending = files.open_with("f", OpenOptions::new().append(true)).unwrap();
     meanwhile(&files, b"c", |memory| {
         let parts = [&memory[..600], &memory[4096..4096 + 600]].map(IoSlice::new);
-        assert_eq!(appending.write_vectored(&parts).unwrap(), 1200);
+        assert_eq!(appending.write_with(&parts, None, 0).unwrap(), 1200);
     });
     assert_eq!(files.read("f").unwrap().len(), b"by others".len() + 1200);
 

@@ -16,7 +16,7 @@ use support::{Temporary, attach, await_file, ends_well, kill, small, start, text
 /// Bytes of a record that processes append: more than are written in place, and no whole pages.
 const RECORD: usize = 30_001;
 /// Records of each process.
-const RECORDS: usize = 40;
+const RECORDS: usize = 150;
 /// The process's own locks.
 const MINE: LockOwner = LockOwner::Process(0);
 
@@ -35,11 +35,14 @@ fn as_child() {
     let Some(role) = support::role() else { return };
     let words: Vec<&str> = role.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["append", directory, letter] => {
+        ["append", directory, letter, ready, go] => {
             let store = attach(Path::new(directory));
             let files = store.files().unwrap();
             let mut options = OpenOptions::new();
             let mut log = files.open_with("log", options.append(true).create(true)).unwrap();
+            std::fs::write(ready, b"").unwrap();
+            // All at once.
+            await_file(Path::new(go));
             let record = [letter.as_bytes()[0]; RECORD];
             for _ in 0..RECORDS {
                 assert_eq!(Write::write(&mut log, &record).unwrap(), RECORD);
@@ -67,7 +70,14 @@ fn appended_writes_of_processes_are_whole() {
     let store = store(&place);
     let directory = place.path().join("store");
     let letters = ["a", "b", "c"];
-    let children = letters.map(|letter| start(&["append", text(&directory), letter]));
+    let go = place.path().join("go");
+    let children = letters.map(|letter| {
+        let ready = place.path().join(letter);
+        let child = start(&["append", text(&directory), letter, text(&ready), text(&go)]);
+        await_file(&ready);
+        child
+    });
+    std::fs::write(&go, b"").unwrap();
     assert!(children.into_iter().all(ends_well));
     let files = store.files().unwrap();
     let log = files.read("log").unwrap();
@@ -211,7 +221,7 @@ fn forks(directory: &Path) {
             is_refused(file.write(b"x"));
             is_refused(file.metadata());
             is_refused(file.unlock());
-            is_refused(dir.list(0, 10));
+            is_refused(dir.list(0, &mut [0; 1000]).map(drop));
             is_refused(files.link_file(&file, "again"));
             child_of(&files);
             is_refused(file.set_len(0));

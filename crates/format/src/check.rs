@@ -7,6 +7,35 @@ pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed)
 }
 
+/// [`checksum`] of bytes that come piece by piece.
+#[derive(Clone)]
+pub struct Checksum(xxhash_rust::xxh3::Xxh3);
+
+impl core::fmt::Debug for Checksum {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_tuple("Checksum").field(&self.finish()).finish()
+    }
+}
+
+impl Checksum {
+    /// Of no bytes yet.
+    #[must_use]
+    pub fn new(seed: u64) -> Checksum {
+        Checksum(xxhash_rust::xxh3::Xxh3::with_seed(seed))
+    }
+
+    /// `bytes` come next.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The checksum of all that came.
+    #[must_use]
+    pub fn finish(&self) -> u64 {
+        self.0.digest()
+    }
+}
+
 /// Sixteen check bits over a 48-bit payload and the place it stands at: a word that was copied to
 /// another place, or scribbled over, does not pass.
 ///
@@ -20,4 +49,19 @@ pub const fn check16(payload: u64, place: u64) -> u16 {
     x ^= x >> 32;
     x ^= x >> 16;
     (x & 0xFFFF) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_have_the_checksum_of_the_whole() {
+        let bytes: Vec<u8> = (0..5000_u32).map(|index| ((index * 31) >> 3) as u8).collect();
+        for (len, piece) in [(0, 1), (16, 3), (240, 240), (241, 100), (5000, 1024)] {
+            let mut sum = Checksum::new(9);
+            bytes[..len].chunks(piece).for_each(|piece| sum.add(piece));
+            assert_eq!(sum.finish(), checksum(9, &bytes[..len]));
+        }
+    }
 }

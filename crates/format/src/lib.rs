@@ -27,7 +27,7 @@ pub mod saved;
 pub mod superblock;
 pub mod volatile;
 
-pub use check::{check16, checksum};
+pub use check::{Checksum, check16, checksum};
 pub use geometry::Geometry;
 pub use offset::Offset;
 

@@ -1,9 +1,9 @@
 //! What is known of a file: `stat`, and changing modes, owners, times and flags.
 
 use conquest_access::{self as access, AclKind, Change, Credentials, Errno, Times};
+use conquest_format::PAGE;
 use conquest_format::fs::PACKED_SIZES;
 use conquest_format::inode::{Content, FileType, Inode, Owner, flag};
-use conquest_format::{PAGE, inode};
 use conquest_pm::Tx;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -116,19 +116,22 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         })
     }
 
-    /// The target of the symbolic link `file`.
+    /// Copies the target of the symbolic link `file` to `out`, which [`crate::walk::PATH_MAX`]
+    /// bytes are enough for, as far as there is room: how many bytes.
     ///
     /// # Errors
-    /// `EINVAL` if it is none; [`crate::Error::Stale`]; those of the region.
-    pub fn read_link(&self, file: FileId) -> Result<Vec<u8>> {
-        self.read(file.number, |view| {
+    /// `EINVAL` if it is none, or there is no room at all; [`crate::Error::Stale`]; those of the
+    /// region.
+    pub fn read_link(&self, file: FileId, out: &mut [u8]) -> Result<usize> {
+        self.read_to(file.number, out, |view, out| {
             let (inode, _) = load(view, file)?;
-            if inode.file_type != FileType::Symlink {
+            if inode.file_type != FileType::Symlink || out.is_empty() {
                 return Err(Errno::EINVAL.into());
             }
-            let mut target = vec![0; inode.size.min(inode::TARGET_MAX) as usize];
-            content::read_bytes(view, inode.content, inode.size, 0, &mut target)?;
-            Ok(target)
+            let len = inode.size.min(out.len() as u64) as usize;
+            let target = out.get_mut(..len).unwrap_or_default();
+            content::read_bytes(view, inode.content, inode.size, 0, target)?;
+            Ok(len)
         })
     }
 

@@ -1,8 +1,14 @@
 //! Extended attributes (xattr(7)), access lists among them: all of a file's together are one
 //! object, or one run, which is made as a whole, never changed, and replaced when one of them is.
+//!
+//! Who only looks reads them where they are, without memory from the heap.
 
-use conquest_access::{Acl, AclKind};
-use conquest_format::fs::attributes::{BYTES_MAX, CLASS, HEADER, Header, ITEM, Item};
+mod items;
+
+pub(crate) use items::{Items, access_list};
+
+use conquest_access::AclKind;
+use conquest_format::fs::attributes::{BYTES_MAX, CLASS, HEADER, Header, Item};
 use conquest_format::fs::{DATA, PACKED_SIZES, packed};
 use conquest_format::inode::Inode;
 use conquest_format::kind::Kind;
@@ -32,13 +38,14 @@ impl Attributes {
     /// # Errors
     /// [`conquest_pm::Error::Corrupt`] if they are damaged.
     pub(crate) fn load(reader: &impl Reader, inode: &Inode) -> Result<Attributes> {
-        let Some(place) = place(reader, inode.attributes)? else {
-            return Ok(Attributes::default());
-        };
-        let mut bytes = vec![0; place.len() as usize];
-        reader.bytes(place.offset(), &mut bytes);
-        let wrong = || corrupt("attributes", place.offset(), "names and values", place.len());
-        Ok(Attributes { items: unpack(&bytes).ok_or_else(wrong)? })
+        let mut items = Vec::new();
+        let mut found = Items::open(reader, inode)?;
+        while let Some((name, value)) = found.next()? {
+            let mut bytes = vec![0; value.len() as usize];
+            reader.bytes(value.offset(), &mut bytes);
+            items.push((name.to_vec(), bytes));
+        }
+        Ok(Attributes { items })
     }
 
     /// The value of `name`.
@@ -60,24 +67,6 @@ impl Attributes {
             (Err(place), Some(value)) => self.items.insert(place, (name.to_vec(), value)),
             (Err(_), None) => {}
         }
-    }
-
-    /// The names.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.items.iter().map(|(name, _)| name.as_slice())
-    }
-
-    /// The list `kind`, if there is one.
-    ///
-    /// # Errors
-    /// [`conquest_pm::Error::Corrupt`] if it is none.
-    pub(crate) fn list(&self, kind: AclKind) -> Result<Option<Acl>> {
-        let Some(value) = self.get(name_of(kind)) else {
-            return Ok(None);
-        };
-        let len = value.len() as u64;
-        let wrong = |_| corrupt("attributes", Offset::NONE, "an access list", len);
-        Ok(Acl::from_xattr(value).map_err(wrong)?)
     }
 
     /// Stages them: the word of an inode that leads to them; none if they are too many.
@@ -121,29 +110,6 @@ fn pack(items: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
         to.copy_from_slice(&word.to_le_bytes());
     }
     bytes
-}
-
-/// The names and values in `bytes`, all that there are; none if they are damaged.
-fn unpack(bytes: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
-    let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    if [word(0)?, word(8)?] != Header::of(bytes).pack() {
-        return None;
-    }
-    let mut items: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    let mut at = HEADER as usize;
-    while at < bytes.len() {
-        let item = Item::unpack(word(at)?);
-        let name = at + ITEM as usize;
-        let value = name + item.name as usize;
-        let end = value + item.value as usize;
-        let name = bytes.get(name..value)?;
-        if name.is_empty() || items.last().is_some_and(|(last, _)| last.as_slice() >= name) {
-            return None;
-        }
-        items.push((name.to_vec(), bytes.get(value..end)?.to_vec()));
-        at = end;
-    }
-    Some(items)
 }
 
 /// What an inode's word leads to: a class of packed objects, or a run; and where it is.

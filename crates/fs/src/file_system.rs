@@ -5,11 +5,12 @@ use std::sync::Arc;
 use conquest_format::fs::{INODE, VERSION, root};
 use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::inode::{self, Content, FileType, Links, Owner, SIZE_MAX};
-use conquest_format::{Offset, WORD};
+use conquest_format::{Offset, PAGE, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Mode, Ptr, Tx, View};
 
+use crate::buffer::Buffer;
 use crate::content;
 use crate::dir::Key;
 use crate::inode::{FileId, InodeObject, NewInode};
@@ -215,6 +216,36 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         mut look: impl FnMut(&View<'_, M, H>) -> Result<T>,
     ) -> Result<T> {
         self.core.read(self.lock_of(number), |view| Ok(look(view)))?
+    }
+
+    /// Reads like [`Self::read`]; `look` fills `out`, which is the caller's memory: it may fault,
+    /// so it is not touched while a lock is held. What is left in `out` counts only as far as
+    /// `look` says in the end.
+    pub(crate) fn read_to<T>(
+        &self,
+        number: u64,
+        out: &mut [u8],
+        mut look: impl FnMut(&View<'_, M, H>, &mut [u8]) -> Result<T>,
+    ) -> Result<T> {
+        let lock = self.lock_of(number);
+        match self.core.try_read(lock, |view| Ok(look(view, out))) {
+            Some(seen) => seen?,
+            None => self.read_aside(lock, out, look),
+        }
+    }
+
+    /// [`Self::read_to`] for what is changed again and again.
+    #[cold]
+    fn read_aside<T>(
+        &self,
+        lock: u32,
+        out: &mut [u8],
+        mut look: impl FnMut(&View<'_, M, H>, &mut [u8]) -> Result<T>,
+    ) -> Result<T> {
+        let mut aside = Buffer::<{ PAGE as usize }>::new(out.len());
+        let seen = self.core.read(lock, |view| Ok(look(view, &mut aside)))??;
+        out.copy_from_slice(&aside);
+        Ok(seen)
     }
 
     /// Runs `attempt` in a transaction, again until it is done.

@@ -76,10 +76,7 @@ pub(crate) fn load(reader: &impl Reader, file: FileId) -> Result<(Inode, [u64; W
 /// # Errors
 /// [`conquest_pm::Error::Corrupt`] if its attributes are damaged.
 pub(crate) fn access_list(reader: &impl Reader, inode: &Inode) -> Result<Option<Acl>> {
-    match inode.attributes {
-        0 => Ok(None),
-        _ => Attributes::load(reader, inode)?.list(AclKind::Access),
-    }
+    extended::access_list(reader, inode, AclKind::Access)
 }
 
 /// What the rules of access need to know of a file with this inode and access list.

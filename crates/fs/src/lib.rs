@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attributes;
+mod buffer;
 pub mod check;
 pub mod content;
 pub mod dir;

@@ -177,10 +177,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             while let Some((link, FileType::Symlink)) = end.found
                 && (follow || end.slash && !makes)
             {
-                let target = self.link_target(&mut walk, link)?;
+                let mut room = [0; PATH_MAX];
+                let target = self.link_target(&mut walk, link, &mut room)?;
                 start = end.directory;
                 let slash = end.slash;
-                end = self.try_end(&mut walk, start, &target, makes)?;
+                end = self.try_end(&mut walk, start, target, makes)?;
                 end.slash |= slash;
             }
             Ok((end, walk.went_up && self.confines(base)))
@@ -289,19 +290,27 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         self.lookup(walk.who, at, name)?.ok_or(Error::Refused(Errno::ENOENT))
     }
 
-    /// Follows the symbolic link `link`, found in the directory `at`.
+    /// Follows the symbolic link `link`, found in the directory `at`. Its target is on the stack: a
+    /// link whose target leads on by links takes 4 KiB for each of these.
     fn follow(&self, walk: &mut Walk<'_>, at: FileId, link: FileId) -> Result<(FileId, FileType)> {
-        let target = self.link_target(walk, link)?;
-        self.end(walk, at, &target, true)
+        let mut room = [0; PATH_MAX];
+        let target = self.link_target(walk, link, &mut room)?;
+        self.end(walk, at, target, true)
     }
 
-    /// Where the symbolic link `link` leads, if it may be followed.
-    fn link_target(&self, walk: &mut Walk<'_>, link: FileId) -> Result<Vec<u8>> {
+    /// Where the symbolic link `link` leads, if it may be followed: in `room`.
+    fn link_target<'r>(
+        &self,
+        walk: &mut Walk<'_>,
+        link: FileId,
+        room: &'r mut [u8; PATH_MAX],
+    ) -> Result<&'r [u8]> {
         if walk.links == LINKS_MAX || walk.base.no_links {
             return Err(Errno::ELOOP.into());
         }
         walk.links += 1;
-        self.read_link(link).map_err(gone)
+        let len = self.read_link(link, room).map_err(gone)?;
+        Ok(room.get(..len).unwrap_or_default())
     }
 }
 

@@ -8,12 +8,14 @@ use conquest_pm::Tx;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::extended::{Attributes, name_of};
+use crate::extended::{Attributes, Items, name_of};
 use crate::inode::{Draft, FileId, access_list, load, rules_of};
-use crate::{FileSystem, Result};
+use crate::{Error, FileSystem, Result};
 
 /// Most bytes in a name.
 const NAME_MAX: usize = 255;
+/// Most bytes of names that are listed, as in Linux.
+pub const NAMES_MAX: usize = 65536;
 
 /// How an attribute is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,21 +28,51 @@ pub enum Setting {
     Replace,
 }
 
+/// What `call` copies to the memory that it gets, where empty memory asks how much it takes:
+/// [`FileSystem::attribute`] and [`FileSystem::attributes`].
+///
+/// # Errors
+/// Those of `call`.
+pub fn whole(mut call: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>> {
+    loop {
+        let mut bytes = vec![0; call(&mut [])?];
+        if bytes.is_empty() {
+            return Ok(bytes);
+        }
+        match call(&mut bytes) {
+            Ok(len) => {
+                bytes.truncate(len);
+                return Ok(bytes);
+            }
+            // It has become longer.
+            Err(Error::Refused(Errno::ERANGE)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX { Err(Errno::ERANGE.into()) } else { Ok(()) }
 }
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
-    /// The value of attribute `name` of `file`.
+    /// Copies the value of attribute `name` of `file` to `out`: how many bytes it has. If `out` is
+    /// empty, it says just that.
     ///
     /// # Errors
-    /// - `ERANGE`: a name of 0, or of more than 255 bytes;
+    /// - `ERANGE`: a name of 0, or of more than 255 bytes; or `out` has too little room;
     /// - `ENODATA`: there is none, or the caller may not know;
     /// - `EACCES`, `EPERM`: the caller may not; - `EINVAL`, `EOPNOTSUPP`: no such name can be;
     /// - [`crate::Error::Stale`]; those of the region.
-    pub fn attribute(&self, who: &Credentials, file: FileId, name: &[u8]) -> Result<Vec<u8>> {
+    pub fn attribute(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        name: &[u8],
+        out: &mut [u8],
+    ) -> Result<usize> {
         check_name(name)?;
-        self.read(file.number, |view| {
+        self.read_to(file.number, out, |view, out| {
             let (inode, _) = load(view, file)?;
             let acl = access_list(view, &inode)?;
             let rules = rules_of(&inode, acl.as_ref());
@@ -48,21 +80,46 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 NameSpace::Acl(_) => read_acl(&rules)?,
                 _ => xattr(who, &rules, name, XattrAccess::Read)?,
             }
-            let attributes = Attributes::load(view, &inode)?;
-            Ok(attributes.get(name).ok_or(Errno::ENODATA)?.to_vec())
+            let value = Items::open(view, &inode)?.find(name)?.ok_or(Errno::ENODATA)?;
+            let len = value.len() as usize;
+            if out.is_empty() {
+                return Ok(len);
+            }
+            let out = out.get_mut(..len).ok_or(Errno::ERANGE)?;
+            view.bytes(value.offset(), out);
+            Ok(len)
         })
     }
 
-    /// The names of the attributes of `file` that `who` may know of.
+    /// Copies the names of the attributes of `file` that `who` may know of to `out`, each with a
+    /// byte 0 after it: how many bytes these are. If `out` is empty, it says just that.
     ///
     /// # Errors
-    /// [`crate::Error::Stale`]; those of the region.
-    pub fn attributes(&self, who: &Credentials, file: FileId) -> Result<Vec<Vec<u8>>> {
-        self.read(file.number, |view| {
+    /// - `ERANGE`: `out` has too little room; `E2BIG`: and no call of the kernel could tell them,
+    ///   as they are more than [`NAMES_MAX`];
+    /// - [`crate::Error::Stale`]; those of the region.
+    pub fn attributes(&self, who: &Credentials, file: FileId, out: &mut [u8]) -> Result<usize> {
+        self.read_to(file.number, out, |view, out| {
             let (inode, _) = load(view, file)?;
-            let attributes = Attributes::load(view, &inode)?;
-            let listed = attributes.names().filter(|name| is_listed(who, name));
-            Ok(listed.map(<[u8]>::to_vec).collect())
+            let mut items = Items::open(view, &inode)?;
+            let room = out.len().min(NAMES_MAX);
+            let mut len = 0;
+            while let Some((name, _)) = items.next()? {
+                if !is_listed(who, name) {
+                    continue;
+                }
+                let end = len + name.len() + 1;
+                if let Some([place @ .., last]) = out.get_mut(len..end) {
+                    place.copy_from_slice(name);
+                    *last = 0;
+                }
+                len = end;
+            }
+            match len <= room || room == 0 {
+                true => Ok(len),
+                false if room == NAMES_MAX => Err(Errno::E2BIG.into()),
+                false => Err(Errno::ERANGE.into()),
+            }
         })
     }
 

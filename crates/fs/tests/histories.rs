@@ -12,7 +12,7 @@ use conquest_format::checksum;
 use conquest_fs::content::WriteAt;
 use conquest_fs::names::{New, Renaming};
 use conquest_fs::{Errno, Error, FileId};
-use conquest_testkit::files::{SimFiles, attach, base, describe, root_user, shape};
+use conquest_testkit::files::{LISTING, SimFiles, attach, base, describe, root_user, shape};
 use conquest_testkit::judge::judge;
 use conquest_testkit::schedule::{ScheduleOptions, Search, run};
 use conquest_testkit::{Actor, DyingMemory, Image, RecordingMemory, Rng, World};
@@ -119,9 +119,10 @@ impl Op {
             Op::SetMode(mode) => files.set_mode(who, known.file, mode).map(nothing),
             Op::Stat => files.stat(known.file).map(|stat| format!("{} {}", stat.mode, stat.links)),
             Op::List(number) => {
-                let listed = files.list(known.directories[number], 0, 1000)?;
-                let tell = |entry: conquest_fs::names::Listed| (entry.name, entry.file_type);
-                Ok(format!("{:?}", listed.into_iter().map(tell).collect::<Vec<_>>()))
+                let mut room = vec![0; LISTING];
+                let listed = files.list(known.directories[number], 0, &mut room)?;
+                let told = listed.map(|entry| (entry.name, entry.file_type));
+                Ok(format!("{:?}", told.collect::<Vec<_>>()))
             }
             Op::LookUp(place) => {
                 let found = files.lookup(who, directory(place), &name(place))?;

@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use conquest_access::{Capabilities, Capability, Credentials};
@@ -162,6 +163,78 @@ pub fn seek(file: &File, offset: i64, whence: i32) -> Outcome<u64> {
     call!(SYS_lseek, file.as_raw_fd(), offset, whence).map(|at| at as u64)
 }
 
+/// Reads to several buffers, from a place or the position on; how many bytes.
+///
+/// # Errors
+/// The error number.
+pub fn read_vector(
+    file: &File,
+    at: Option<u64>,
+    out: &mut [IoSliceMut<'_>],
+    flags: u32,
+) -> Outcome<u64> {
+    // The kernel takes the offset as two halves, of which 64-bit machines have the first one only.
+    let (at, len) = (at.unwrap_or(u64::MAX), out.len());
+    let read = call!(SYS_preadv2, file.as_raw_fd(), out.as_mut_ptr(), len, at, 0_u64, flags);
+    read.map(|len| len as u64)
+}
+
+/// Writes several buffers, from a place or the position on; how many bytes.
+///
+/// # Errors
+/// The error number.
+pub fn write_vector(
+    file: &File,
+    at: Option<u64>,
+    parts: &[IoSlice<'_>],
+    flags: u32,
+) -> Outcome<u64> {
+    let (at, len) = (at.unwrap_or(u64::MAX), parts.len());
+    let written = call!(SYS_pwritev2, file.as_raw_fd(), parts.as_ptr(), len, at, 0_u64, flags);
+    written.map(|len| len as u64)
+}
+
+/// Makes durable what was written: by `fsync`, `fdatasync` or `syncfs`.
+///
+/// # Errors
+/// The error number.
+pub fn sync(file: &File, which: u32) -> Outcome {
+    match which {
+        0 => call!(SYS_fsync, file.as_raw_fd()),
+        1 => call!(SYS_fdatasync, file.as_raw_fd()),
+        _ => call!(SYS_syncfs, file.as_raw_fd()),
+    }
+    .map(drop)
+}
+
+/// Writes a range back.
+///
+/// # Errors
+/// The error number.
+pub fn sync_range(file: &File, offset: i64, len: i64, flags: u32) -> Outcome {
+    call!(SYS_sync_file_range, file.as_raw_fd(), offset, len, flags).map(drop)
+}
+
+/// Copies bytes from one open file to another, each at a place or its position; how many.
+///
+/// # Errors
+/// The error number.
+pub fn copy_range(
+    from: &File,
+    to: &File,
+    places: [Option<u64>; 2],
+    len: u64,
+    flags: u32,
+) -> Outcome<u64> {
+    let mut places = places;
+    let [source, target] = places.each_mut().map(|place| match place {
+        Some(place) => &raw mut *place,
+        None => core::ptr::null_mut(),
+    });
+    let (from, to) = (from.as_raw_fd(), to.as_raw_fd());
+    call!(SYS_copy_file_range, from, source, to, target, len, flags).map(|len| len as u64)
+}
+
 /// Gives an open file a name.
 ///
 /// # Errors
@@ -314,16 +387,25 @@ pub fn umask(mask: u32) {
     call!(SYS_umask, mask).unwrap();
 }
 
-/// The value of an attribute.
+/// Copies the value of an attribute; how many bytes it has. No memory asks for that only.
+///
+/// # Errors
+/// The error number.
+pub fn get_xattr_to(name: &CStr, attribute: &str, value: &mut [u8]) -> Outcome<usize> {
+    let attribute = CString::new(attribute).unwrap();
+    let (at, room) = (value.as_mut_ptr(), value.len());
+    let length = call!(SYS_lgetxattr, name.as_ptr(), attribute.as_ptr(), at, room)?;
+    Ok(length as usize)
+}
+
+/// The value of an attribute, of up to 1024 bytes.
 ///
 /// # Errors
 /// The error number.
 pub fn get_xattr(name: &CStr, attribute: &str) -> Outcome<Vec<u8>> {
-    let attribute = CString::new(attribute).unwrap();
-    let mut value = vec![0_u8; 1024];
-    let (at, length) = (value.as_mut_ptr(), value.len());
-    let length = call!(SYS_lgetxattr, name.as_ptr(), attribute.as_ptr(), at, length)?;
-    value.truncate(length as usize);
+    let mut value = vec![0; 1024];
+    let len = get_xattr_to(name, attribute, &mut value)?;
+    value.truncate(len);
     Ok(value)
 }
 
@@ -346,14 +428,23 @@ pub fn remove_xattr(name: &CStr, attribute: &str) -> Outcome {
     call!(SYS_lremovexattr, name.as_ptr(), attribute.as_ptr()).map(drop)
 }
 
-/// The names of all attributes.
+/// Copies the names of all attributes; how many bytes these are. No memory asks for that only.
+///
+/// # Errors
+/// The error number.
+pub fn list_xattrs_to(name: &CStr, names: &mut [u8]) -> Outcome<usize> {
+    let length = call!(SYS_llistxattr, name.as_ptr(), names.as_mut_ptr(), names.len())?;
+    Ok(length as usize)
+}
+
+/// The names of all attributes, up to 4096 bytes.
 ///
 /// # Errors
 /// The error number.
 pub fn list_xattrs(name: &CStr) -> Outcome<Vec<u8>> {
-    let mut names = vec![0_u8; 4096];
-    let length = call!(SYS_llistxattr, name.as_ptr(), names.as_mut_ptr(), names.len())?;
-    names.truncate(length as usize);
+    let mut names = vec![0; 4096];
+    let len = list_xattrs_to(name, &mut names)?;
+    names.truncate(len);
     Ok(names)
 }
 

@@ -195,8 +195,11 @@ impl<M: Memory, H: Host> Core<M, H> {
         Error::Corrupt { what, offset, expected, found }
     }
 
-    /// Whether the region can still be used.
-    pub(crate) fn check_health(&self) -> Result<()> {
+    /// Whether the region can still be used: its file, its memory, and what was found on it.
+    ///
+    /// # Errors
+    /// [`Error::Failed`], with the reason.
+    pub fn check_health(&self) -> Result<()> {
         if self.failed.load(Ordering::Relaxed) {
             let reason = self.reason.try_lock().map_or("it is failing now", |reason| *reason);
             return Err(Error::Failed { reason });

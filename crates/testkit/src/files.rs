@@ -18,7 +18,7 @@ use conquest_fs::names::{New, Renaming};
 use conquest_fs::open::{How, bury};
 use conquest_fs::paths::Path as FilePath;
 use conquest_fs::walk::Base;
-use conquest_fs::xattr::Setting;
+use conquest_fs::xattr::{Setting, whole};
 use conquest_fs::{Clock, Error, FileId, FileSystem, NewFileSystem, finish_intent};
 use conquest_pm::attach::{NewRegion, make};
 use conquest_pm::host::Host;
@@ -289,6 +289,9 @@ fn link_open<M: Memory, H: Host>(
 /// The one attribute that files have here.
 const ATTRIBUTE: &[u8] = b"user.some";
 
+/// Bytes that have room for all entries of a small directory.
+pub const LISTING: usize = 1 << 16;
+
 /// Bytes to write: never 0, so that they are told from holes.
 fn content(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|index| (seed + 31 * index as u64) as u8 | 1).collect()
@@ -324,13 +327,14 @@ fn describe_directory<M: Memory, H: Host>(
     tree: &mut String,
 ) -> Result<(), String> {
     let text = |error: Error| error.to_string();
-    let mut listed = files.list(directory, 2, 1000).map_err(text)?;
-    listed.sort_by(|left, right| left.name.cmp(&right.name));
+    let mut room = vec![0; LISTING];
+    let mut listed: Vec<_> = files.list(directory, 2, &mut room).map_err(text)?.collect();
+    listed.sort_by_key(|entry| entry.name);
     for entry in listed {
-        let name = String::from_utf8_lossy(&entry.name);
+        let name = String::from_utf8_lossy(entry.name);
         let name = name.trim_start_matches('0');
         let path = format!("{path}/{name}");
-        let found = files.lookup(&root_user(), directory, &entry.name).map_err(text)?;
+        let found = files.lookup(&root_user(), directory, entry.name).map_err(text)?;
         let (file, _) = found.ok_or("a listed name that is not found")?;
         let stat = files.stat(file).map_err(text)?;
         let same = first.entry(file.number).or_insert_with(|| path.clone()).clone();
@@ -340,7 +344,8 @@ fn describe_directory<M: Memory, H: Host>(
         if entry.file_type == FileType::Regular {
             files.read_file(file, 0, &mut bytes).map_err(text)?;
         }
-        bytes.extend(files.attribute(&root_user(), file, ATTRIBUTE).unwrap_or_default());
+        let value = whole(|out| files.attribute(&root_user(), file, ATTRIBUTE, out));
+        bytes.extend(value.unwrap_or_default());
         let (mode, links, uid, sum) = (stat.mode, stat.links, stat.uid, checksum(0, &bytes));
         let written = writeln!(tree, "{path} {mode:o} {links} {uid} {size} {sum:x} {time} {same}");
         written.map_err(|error| error.to_string())?;

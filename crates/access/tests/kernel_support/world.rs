@@ -132,7 +132,7 @@ pub fn random_acl(rng: &mut Rng) -> Acl {
     }
     entries.push((Qualifier::Other, digit(rng)));
     let entry = |(qualifier, permissions)| Entry { qualifier, permissions };
-    Acl::new(entries.into_iter().map(entry).collect()).unwrap()
+    Acl::new(entries.into_iter().map(entry)).unwrap()
 }
 
 pub fn random_permissions(rng: &mut Rng) -> u32 {

@@ -1,6 +1,6 @@
 //! What commands tell of a file.
 
-use conquest::{FileId, Stat};
+use conquest::Stat;
 use serde::Serialize;
 
 use crate::json::Name;
@@ -126,13 +126,6 @@ pub(super) fn letters(file_type: FileType, mode: u32) -> String {
         });
     }
     text
-}
-
-/// Whether a file has an access list: `ls -l` marks it with `+`.
-pub(super) fn has_list(files: &Inner, node: &FileId) -> bool {
-    files.attribute_names(*node).is_ok_and(|names| {
-        names.iter().any(|name| name.as_encoded_bytes().starts_with(b"system.posix_acl_"))
-    })
 }
 
 #[cfg(test)]

@@ -2,19 +2,19 @@
 
 use core::ops::Range;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use conquest::{
-    Access, Credentials, Errno, FileId, Files, Last, Metadata, Removal, Renaming, SetTime, Setting,
-    Stat, Store, flag,
+    Access, AclKind, Credentials, Errno, FileId, Files, Last, Metadata, Removal, Renaming, SetTime,
+    Setting, Stat, Store, flag,
 };
 
 use super::{Attributes, Bits, FLAGS, FileType, Meta, New, Tree};
 use crate::reason::Result;
 
-/// Entries that a listing asks for at a time.
-const ENTRIES: usize = 1024;
+/// Bytes of entries that a listing asks for at a time.
+const LISTING: usize = 32 << 10;
 
 /// The files of a store, as the process sees them.
 #[derive(Clone)]
@@ -59,9 +59,12 @@ impl Inner {
         Ok(*self.files.node(file).metadata()?.stat())
     }
 
-    /// The names of attributes.
-    pub(crate) fn attribute_names(&self, file: FileId) -> Result<Vec<OsString>> {
-        Ok(self.files.node(file).attributes()?)
+    /// Whether a file has an access list, of either kind.
+    pub(crate) fn has_access_list(&self, file: FileId) -> bool {
+        let node = self.files.node(file);
+        [AclKind::Access, AclKind::Default]
+            .into_iter()
+            .any(|kind| node.attribute_to(OsStr::from_bytes(kind.attribute()), &mut []).is_ok())
     }
 
     /// Renames what is at the path `old` to `new`.
@@ -92,15 +95,19 @@ impl Tree for Inner {
     fn names(&self, directory: &FileId) -> Result<Vec<Vec<u8>>> {
         self.may_read(*directory)?;
         let mut names = Vec::new();
+        let mut room = vec![0; LISTING];
         let mut cookie = 0;
         loop {
-            let part = self.files.node(*directory).list(cookie, ENTRIES)?;
-            let Some(last) = part.last() else {
+            let before = cookie;
+            for entry in self.files.node(*directory).list(cookie, &mut room)? {
+                cookie = entry.cookie;
+                if !matches!(entry.name, b"." | b"..") {
+                    names.push(entry.name.to_vec());
+                }
+            }
+            if cookie == before {
                 return Ok(names);
-            };
-            cookie = last.cookie;
-            let found = part.into_iter().map(|entry| entry.name);
-            names.extend(found.filter(|name| name != b"." && name != b".."));
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use conquest_access::{Acl, AclKind, Errno};
-use conquest_fs::xattr::Setting;
+use conquest_fs::xattr::{Setting, whole};
 
 use super::Node;
 use super::local::with_copy;
@@ -17,7 +17,17 @@ impl Node<'_> {
     /// As getxattr(2): `ENODATA` if there is none.
     pub fn attribute(&self, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
         let name = name.as_ref().as_bytes();
-        self.with_name(name, |fs, who, id, name| fs.attribute(who, id, name))
+        self.with_name(name, |fs, who, id, name| whole(|out| fs.attribute(who, id, name, out)))
+    }
+
+    /// Copies the value of attribute `name` to `out`: how many bytes it has. If `out` is empty, it
+    /// says just that. Takes no memory but `out`.
+    ///
+    /// # Errors
+    /// As getxattr(2): `ERANGE` if there is too little room.
+    pub fn attribute_to(&self, name: impl AsRef<OsStr>, out: &mut [u8]) -> Result<usize> {
+        let name = name.as_ref().as_bytes();
+        self.with_name(name, |fs, who, id, name| fs.attribute(who, id, name, out))
     }
 
     /// The names of all attributes that the caller may know of.
@@ -25,8 +35,10 @@ impl Node<'_> {
     /// # Errors
     /// As listxattr(2).
     pub fn attributes(&self) -> Result<Vec<OsString>> {
-        let names = self.with(|fs, who, id| fs.attributes(who, id))?;
-        Ok(names.into_iter().map(OsString::from_vec).collect())
+        let names = self.with(|fs, who, id| whole(|out| fs.attributes(who, id, out)))?;
+        // Each has a byte 0 after it.
+        let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        Ok(names.map(|name| OsString::from_vec(name.to_vec())).collect())
     }
 
     /// Gives attribute `name` a value.
@@ -55,10 +67,11 @@ impl Node<'_> {
     /// `EOPNOTSUPP` for a symbolic link.
     pub fn access_list(&self, kind: AclKind) -> Result<Option<Acl>> {
         let name = kind.attribute();
-        let value = self.with(|fs, who, id| match fs.attribute(who, id, name) {
-            Err(error) if error.errno() == Errno::ENODATA => Ok(None),
-            value => value.map(Some),
-        })?;
+        let value =
+            self.with(|fs, who, id| match whole(|out| fs.attribute(who, id, name, out)) {
+                Err(error) if error.errno() == Errno::ENODATA => Ok(None),
+                value => value.map(Some),
+            })?;
         match value {
             Some(value) => Acl::from_xattr(&value).map_err(self.called.fail()),
             None => Ok(None),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use conquest_fs::FileId;
-use conquest_fs::names::Listed;
+use conquest_fs::names::Listing;
 
 use super::handle::Handle;
 use super::{Entries, File, Files, Metadata, Node, OpenOptions};
@@ -71,13 +71,12 @@ impl Dir {
         Entries::new(self)
     }
 
-    /// Up to `most` entries after the one with `cookie`, 0 for the beginning, `.` and `..` first.
-    /// An entry that is there from the first call to the last is listed once.
+    /// The entries after the one with `cookie`, as [`Node::list`].
     ///
     /// # Errors
-    /// `EBADF` if only its name was asked for.
-    pub fn list(&self, cookie: u64, most: usize) -> Result<Vec<Listed>> {
-        self.node()?.list(cookie, most)
+    /// As there; `EBADF` if only its name was asked for.
+    pub fn list<'b>(&self, cookie: u64, room: &'b mut [u8]) -> Result<Listing<'b>> {
+        self.node()?.list(cookie, room)
     }
 
     /// Makes what was done to it durable: see [`File::sync_all`].

@@ -2,16 +2,15 @@
 
 use std::borrow::Borrow;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::OsStrExt;
 
 use conquest_fs::dir::FileType;
-use conquest_fs::names::Listed;
 
 use super::Dir;
 use crate::Result;
 
-/// Entries that are asked for at a time.
-const ENTRIES: usize = 256;
+/// Bytes of entries that are asked for at a time.
+const ROOM: usize = 8 << 10;
 
 /// The entries of a directory that was opened for it.
 pub type ReadDir = Entries<Dir>;
@@ -22,7 +21,8 @@ pub type ReadDir = Entries<Dir>;
 pub struct Entries<D> {
     dir: D,
     /// The next ones, the last of them first.
-    ahead: Vec<Listed>,
+    ahead: Vec<DirEntry>,
+    room: Vec<u8>,
     cookie: u64,
     has_ended: bool,
 }
@@ -31,7 +31,9 @@ pub struct Entries<D> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DirEntry {
     name: OsString,
-    listed: (u64, FileType, u64),
+    number: u64,
+    file_type: FileType,
+    cookie: u64,
 }
 
 impl DirEntry {
@@ -50,25 +52,25 @@ impl DirEntry {
     /// The number of the inode that it names.
     #[must_use]
     pub fn ino(&self) -> u64 {
-        self.listed.0
+        self.number
     }
 
     /// The type of that.
     #[must_use]
     pub fn file_type(&self) -> FileType {
-        self.listed.1
+        self.file_type
     }
 
     /// Where a listing goes on after it: [`Dir::list`].
     #[must_use]
     pub fn cookie(&self) -> u64 {
-        self.listed.2
+        self.cookie
     }
 }
 
 impl<D: Borrow<Dir>> Entries<D> {
     pub(super) fn new(dir: D) -> Entries<D> {
-        Entries { dir, ahead: Vec::new(), cookie: 0, has_ended: false }
+        Entries { dir, ahead: Vec::new(), room: vec![0; ROOM], cookie: 0, has_ended: false }
     }
 
     /// The directory.
@@ -77,12 +79,20 @@ impl<D: Borrow<Dir>> Entries<D> {
     }
 
     fn look_ahead(&mut self) -> Result<()> {
-        self.ahead = self.dir.borrow().list(self.cookie, ENTRIES)?;
-        match self.ahead.last() {
-            Some(last) => self.cookie = last.cookie,
-            None => self.has_ended = true,
+        let before = self.cookie;
+        for listed in self.dir.borrow().list(before, &mut self.room)? {
+            self.cookie = listed.cookie;
+            if !matches!(listed.name, b"." | b"..") {
+                self.ahead.push(DirEntry {
+                    name: OsStr::from_bytes(listed.name).to_owned(),
+                    number: listed.number,
+                    file_type: listed.file_type,
+                    cookie: listed.cookie,
+                });
+            }
         }
         self.ahead.reverse();
+        self.has_ended = self.cookie == before;
         Ok(())
     }
 }
@@ -91,20 +101,12 @@ impl<D: Borrow<Dir>> Iterator for Entries<D> {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Result<DirEntry>> {
-        while !self.has_ended {
-            let Some(listed) = self.ahead.pop() else {
-                if let Err(error) = self.look_ahead() {
-                    self.has_ended = true;
-                    return Some(Err(error));
-                }
-                continue;
-            };
-            if listed.name != b"." && listed.name != b".." {
-                let listed_as = (listed.number, listed.file_type, listed.cookie);
-                let name = OsString::from_vec(listed.name);
-                return Some(Ok(DirEntry { name, listed: listed_as }));
+        while self.ahead.is_empty() && !self.has_ended {
+            if let Err(error) = self.look_ahead() {
+                self.has_ended = true;
+                return Some(Err(error));
             }
         }
-        None
+        self.ahead.pop().map(Ok)
     }
 }

@@ -1,14 +1,15 @@
 //! Open files.
 
-use std::io::{IoSlice, SeekFrom};
+use std::io::{IoSlice, IoSliceMut, SeekFrom};
 use std::ops::Range;
+use std::sync::Arc;
 
 use conquest_access::{Credentials as Rules, Errno};
 use conquest_fs::FileId;
 use conquest_fs::attributes::SetTime;
 use conquest_fs::content::Allocate;
 use conquest_fs::dir::FileType;
-use conquest_fs::open::{OpenFile, Whence};
+use conquest_fs::open::{BUFFERS_MAX, End, OpenFile, Whence};
 
 use super::handle::Handle;
 use super::local::with_copy;
@@ -43,18 +44,6 @@ impl File {
         let open = self.0.own()?;
         let session = self.0.session();
         work(session.fs(), &session.who(), open).map_err(self.0.called().fail())
-    }
-
-    /// Does `work` with it and a copy of the bytes of `parts`, if it is open to write.
-    fn with_bytes<P: std::ops::Deref<Target = [u8]>>(
-        &self,
-        parts: &[P],
-        work: impl FnOnce(&Fs, &Rules<'_>, &OpenFile, &[u8]) -> conquest_fs::Result<usize>,
-    ) -> Result<usize> {
-        self.with(|fs, who, open| match open.how.open.write && !open.how.path_only {
-            false => Err(Errno::EBADF.into()),
-            true => with_copy(parts, |bytes| work(fs, who, open, bytes)),
-        })
     }
 
     /// Which file it is.
@@ -127,10 +116,7 @@ impl File {
     /// # Errors
     /// As read(2).
     pub fn read(&self, out: &mut [u8]) -> Result<usize> {
-        self.with(|fs, _, open| {
-            check_range(open.how.open.read, fs.position(open), out.len())?;
-            fs.read_next(open, limited(out))
-        })
+        self.read_with(&mut [IoSliceMut::new(out)], None, 0)
     }
 
     /// Reads from byte `offset` on: how many bytes, fewer than there is room for only at the end.
@@ -138,10 +124,21 @@ impl File {
     /// # Errors
     /// As pread(2).
     pub fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize> {
-        self.with(|fs, _, open| {
-            check_range(open.how.open.read, offset, out.len())?;
-            fs.read_at(open, offset, limited(out))
-        })
+        self.read_with(&mut [IoSliceMut::new(out)], Some(offset), 0)
+    }
+
+    /// Reads to the buffers of `out`, one after the other, from `at` on, or from the position,
+    /// which is moved then. `flags` are `RWF_` flags.
+    ///
+    /// # Errors
+    /// As preadv2(2).
+    pub fn read_with(
+        &self,
+        out: &mut [IoSliceMut<'_>],
+        at: Option<u64>,
+        flags: u32,
+    ) -> Result<usize> {
+        self.with(|fs, _, open| fs.read_vector(open, at, out, flags))
     }
 
     /// Writes from the position on, or at the end if it was opened to append, and moves the
@@ -150,18 +147,7 @@ impl File {
     /// # Errors
     /// As write(2).
     pub fn write(&self, bytes: &[u8]) -> Result<usize> {
-        self.write_vectored(&[IoSlice::new(bytes)])
-    }
-
-    /// Writes the bytes of `parts`, one after the other, as one write.
-    ///
-    /// # Errors
-    /// As writev(2).
-    pub fn write_vectored(&self, parts: &[IoSlice<'_>]) -> Result<usize> {
-        self.with_bytes(parts, |fs, who, open, bytes| {
-            check_range(true, fs.position(open), bytes.len())?;
-            fs.write_next(who, open, bytes)
-        })
+        self.write_with(&[IoSlice::new(bytes)], None, 0)
     }
 
     /// Writes from byte `offset` on, or at the end if it was opened to append: how many bytes,
@@ -170,9 +156,47 @@ impl File {
     /// # Errors
     /// As pwrite(2).
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        self.with_bytes(&[bytes], |fs, who, open, bytes| {
-            check_range(true, offset, bytes.len())?;
-            fs.write_at(who, open, offset, bytes)
+        self.write_with(&[IoSlice::new(bytes)], Some(offset), 0)
+    }
+
+    /// Writes the bytes of `parts`, one after the other, as one write, from `at` on, or from the
+    /// position, which is moved then; or at the end. `flags` are `RWF_` flags.
+    ///
+    /// # Errors
+    /// As pwritev2(2).
+    pub fn write_with(&self, parts: &[IoSlice<'_>], at: Option<u64>, flags: u32) -> Result<usize> {
+        self.with(|fs, who, open| {
+            // What is refused is refused before the bytes are looked at.
+            if !open.how.open.write || open.how.path_only {
+                return Err(Errno::EBADF.into());
+            }
+            if parts.len() > BUFFERS_MAX {
+                return Err(Errno::EINVAL.into());
+            }
+            with_copy(parts, |bytes| fs.write_vector(who, open, at, &[IoSlice::new(bytes)], flags))
+        })
+    }
+
+    /// Copies up to `len` bytes to `target`, as copy_file_range(2), from and to where `from` and
+    /// `to` say, or from and to the positions, which are moved then: how many, fewer at the end.
+    ///
+    /// # Errors
+    /// As there; both files have to be of one store (`EXDEV`).
+    pub fn copy_range(
+        &self,
+        from: Option<u64>,
+        target: &File,
+        to: Option<u64>,
+        len: u64,
+    ) -> Result<u64> {
+        let other = target.0.own()?;
+        let is_same_store = Arc::ptr_eq(&self.0.session().store, &target.0.session().store);
+        self.with(|fs, who, open| match is_same_store {
+            true => {
+                let source = End { open, at: from };
+                fs.copy_range(who, source, End { open: other, at: to }, len, 0)
+            }
+            false => Err(Errno::EXDEV.into()),
         })
     }
 
@@ -276,8 +300,8 @@ impl File {
         })
     }
 
-    /// Makes what was done to it durable, as far as its store's medium can: see
-    /// [`crate::Survives`].
+    /// Tells whether what was done to it is as durable as its store's medium can make it, which it
+    /// is when operations return: see [`crate::Survives`].
     ///
     /// # Errors
     /// As fsync(2).
@@ -292,16 +316,4 @@ impl File {
     pub fn sync_data(&self) -> Result<()> {
         self.0.sync()
     }
-}
-
-/// Refuses bytes that no offset leads to, if the file is open for such a transfer.
-fn check_range(is_open_for_it: bool, offset: u64, len: usize) -> core::result::Result<(), Errno> {
-    let end = offset.checked_add(len as u64).filter(|end| *end <= i64::MAX as u64);
-    if is_open_for_it && end.is_none() { Err(Errno::EINVAL) } else { Ok(()) }
-}
-
-/// What of `out` one call fills.
-fn limited(out: &mut [u8]) -> &mut [u8] {
-    let most = out.len().min(super::local::TRANSFER_MAX);
-    out.get_mut(..most).unwrap_or_default()
 }

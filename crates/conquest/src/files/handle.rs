@@ -9,7 +9,6 @@ use std::sync::Arc;
 use conquest_access::{self as access, Errno};
 use conquest_fs::locks::Owner;
 use conquest_fs::open::OpenFile;
-use conquest_pm::memory::Memory;
 
 use super::error::Reason;
 use super::session::{Called, Counted, Session};
@@ -75,15 +74,9 @@ impl Handle {
         }
     }
 
-    /// Makes what was done to it durable, as far as the medium can.
+    /// Tells whether what was done to it is as durable as it can get.
     pub(super) fn sync(&self) -> Result<()> {
-        self.opened()?;
-        if let Some(reason) = self.session().fs().core().memory().failure() {
-            // What was done may be nowhere.
-            let failed = conquest_fs::Error::from(conquest_pm::Error::Failed { reason });
-            return Err(self.called().fail()(failed));
-        }
-        self.session().store.sync()
+        self.session().fs().sync(self.own()?).map_err(self.called().fail())
     }
 
     /// Closes it.

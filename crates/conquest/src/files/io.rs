@@ -1,13 +1,25 @@
 //! Open files with the traits of the standard library.
 
-use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 
+use conquest_fs::open::BUFFERS_MAX;
+
 use super::File;
+
+/// As many buffers as a call takes.
+fn some<T>(parts: &[T]) -> &[T] {
+    parts.get(..BUFFERS_MAX).unwrap_or(parts)
+}
 
 impl Read for &File {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         Ok(File::read(self, out)?)
+    }
+
+    fn read_vectored(&mut self, out: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let most = out.len().min(BUFFERS_MAX);
+        Ok(self.read_with(out.get_mut(..most).unwrap_or_default(), None, 0)?)
     }
 }
 
@@ -17,7 +29,7 @@ impl Write for &File {
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        Ok(File::write_vectored(self, parts)?)
+        Ok(self.write_with(some(parts), None, 0)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -35,6 +47,10 @@ impl Read for File {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         (&mut &*self).read(out)
     }
+
+    fn read_vectored(&mut self, out: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&mut &*self).read_vectored(out)
+    }
 }
 
 impl Write for File {
@@ -43,7 +59,7 @@ impl Write for File {
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        Ok(File::write_vectored(self, parts)?)
+        (&mut &*self).write_vectored(parts)
     }
 
     fn flush(&mut self) -> io::Result<()> {

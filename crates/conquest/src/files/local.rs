@@ -13,26 +13,25 @@ use core::hint::black_box;
 use core::ops::Deref;
 
 use conquest_access::Errno;
+use conquest_fs::open::CALL_MAX;
 
 /// Bytes of a copy on the stack.
 const ON_STACK: usize = 512;
 /// Most bytes of a thread's buffer.
 const KEPT: usize = 1 << 20;
-/// Most bytes that one call transfers, as with the kernel's `read` and `write`.
-pub(crate) const TRANSFER_MAX: usize = 0x7FFF_F000;
 
 thread_local! {
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Calls `work` with a copy of the bytes of `parts`, one after the other, at most
-/// [`TRANSFER_MAX`]. `ENOMEM` if there is no memory for the copy.
+/// [`CALL_MAX`]. `ENOMEM` if there is no memory for the copy.
 pub(crate) fn with_copy<P: Deref<Target = [u8]>, T, E: From<Errno>>(
     parts: &[P],
     work: impl FnOnce(&[u8]) -> Result<T, E>,
 ) -> Result<T, E> {
     let all = parts.iter().fold(0_usize, |sum, part| sum.saturating_add(part.len()));
-    let len = all.min(TRANSFER_MAX);
+    let len = all.min(CALL_MAX as usize);
     let mut small = [0; ON_STACK];
     if let Some(place) = small.get_mut(..len) {
         let mut left: &mut [u8] = place;

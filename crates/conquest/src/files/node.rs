@@ -9,7 +9,8 @@ use conquest_fs::FileId;
 use conquest_fs::attributes::SetTime;
 use conquest_fs::content::{Seek, WriteAt};
 use conquest_fs::dir::FileType;
-use conquest_fs::names::{Listed, New, Renaming};
+use conquest_fs::names::{Listing, New, Renaming};
+use conquest_fs::walk::PATH_MAX;
 
 use super::handle::Handle;
 use super::local::with_copy;
@@ -82,8 +83,10 @@ impl Node<'_> {
     /// # Errors
     /// As readlink(2).
     pub fn read_link(&self) -> Result<PathBuf> {
-        let read = self.with(|fs, _, id| fs.read_link(id));
-        read.map(|target| PathBuf::from(OsString::from_vec(target)))
+        let mut target = vec![0; PATH_MAX];
+        let len = self.with(|fs, _, id| fs.read_link(id, &mut target))?;
+        target.truncate(len);
+        Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
     /// Sets its permissions to the low twelve bits of `mode`.
@@ -130,13 +133,15 @@ impl Node<'_> {
         self.with_name(name, |fs, who, id, name| fs.lookup(who, id, name))
     }
 
-    /// Up to `most` entries after the one with `cookie`, 0 for the beginning, `.` and `..` among
-    /// them. Whether it may be read is not asked.
+    /// The entries after the one with `cookie`, 0 for the beginning, as many as `room` is enough
+    /// for, `.` and `..` first; none if there are no more. One that is there from the first call to
+    /// the last is listed once. Takes no memory but `room`. Whether it may be read is not asked.
     ///
     /// # Errors
-    /// `ENOTDIR`.
-    pub fn list(&self, cookie: u64, most: usize) -> Result<Vec<Listed>> {
-        self.with(|fs, _, id| fs.list(id, cookie, most))
+    /// `ENOTDIR`; `EINVAL` if there is no room for one, for which [`crate::LISTED_MAX`] bytes are
+    /// always enough.
+    pub fn list<'b>(&self, cookie: u64, room: &'b mut [u8]) -> Result<Listing<'b>> {
+        self.with(|fs, _, id| fs.list(id, cookie, room))
     }
 
     /// Makes a file called `name`, with those of the permissions `mode` that the mask leaves.

@@ -1,7 +1,6 @@
 //! Operations on paths.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use conquest_access::{Access, Removal};
@@ -118,8 +117,7 @@ impl Files {
     /// # Errors
     /// As readlink(2).
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
-        let read = self.at(path.as_ref(), |fs, who, at| fs.read_link(fs.find(who, at, false)?));
-        read.map(|target| PathBuf::from(OsString::from_vec(target)))
+        self.find(path.as_ref(), false)?.read_link()
     }
 
     /// Gives the file at `old` the name `new` besides. A symbolic link at `old` is not followed.

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -403,6 +403,10 @@ pub trait Opened {
     fn space(&self, range: Range<u64>, how: Space) -> Outcome;
     fn next(&self, from: u64, data: bool) -> Outcome;
     fn value(&self, name: &OsStr) -> Outcome;
+    /// Copies bytes to `target`.
+    fn copy(&self, from: Option<u64>, target: &Self, to: Option<u64>, len: u64) -> Outcome;
+    /// Writes `parts` and reads them back, with `RWF_` flags.
+    fn vector(&self, at: Option<u64>, parts: &[&[u8]], flags: u32) -> Outcome;
 }
 
 /// What `fallocate` is to do.
@@ -446,6 +450,24 @@ impl Opened for fs::File {
         let len = sys::fgetxattr(self, name, &mut value[..])?;
         Ok(value[..len].to_vec().show())
     }
+
+    fn copy(&self, from: Option<u64>, target: &Self, to: Option<u64>, len: u64) -> Outcome {
+        let (mut from, mut to) = (from, to);
+        let copied =
+            sys::copy_file_range(self, from.as_mut(), target, to.as_mut(), len as usize)? as u64;
+        Ok(copied.show())
+    }
+
+    fn vector(&self, at: Option<u64>, parts: &[&[u8]], flags: u32) -> Outcome {
+        let parts: Vec<IoSlice> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let flags = rustix::io::ReadWriteFlags::from_bits_retain(flags);
+        let at = at.unwrap_or(u64::MAX);
+        let written = rustix::io::pwritev2(self, &parts, at, flags)?;
+        let mut room = [[0; 3], [9; 3]];
+        let mut out = room.each_mut().map(|part| IoSliceMut::new(part));
+        let read = rustix::io::preadv(self, &mut out, 1)?;
+        Ok(format!("{written} {read} {room:?}"))
+    }
 }
 
 impl Opened for conquest::File {
@@ -475,5 +497,18 @@ impl Opened for conquest::File {
 
     fn value(&self, name: &OsStr) -> Outcome {
         Ok(self.node()?.attribute(name)?.show())
+    }
+
+    fn copy(&self, from: Option<u64>, target: &Self, to: Option<u64>, len: u64) -> Outcome {
+        Ok(self.copy_range(from, target, to, len)?.show())
+    }
+
+    fn vector(&self, at: Option<u64>, parts: &[&[u8]], flags: u32) -> Outcome {
+        let parts: Vec<IoSlice> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let written = self.write_with(&parts, at, flags)?;
+        let mut room = [[0; 3], [9; 3]];
+        let mut out = room.each_mut().map(|part| IoSliceMut::new(part));
+        let read = self.read_with(&mut out, Some(1), 0)?;
+        Ok(format!("{written} {read} {room:?}"))
     }
 }

@@ -17,7 +17,8 @@ use conquest::{Attach, Fs, NewStore, RestoreOptions, Store};
 use conquest_access::{Capabilities, Removal};
 use conquest_fs::content::WriteAt;
 use conquest_fs::dir::FileType;
-use conquest_fs::names::New;
+use conquest_fs::names::{LISTED_MAX, New};
+use conquest_fs::walk::PATH_MAX;
 use conquest_fs::{Credentials, FileId};
 use conquest_testkit::Rng;
 
@@ -132,15 +133,20 @@ pub fn tree(fs: &Fs) -> BTreeMap<String, Seen> {
     let mut left = vec![(fs.root(), String::new())];
     while let Some((directory, path)) = left.pop() {
         let mut cookie = 2;
-        while let Some(entry) = fs.list(directory, cookie, 1).unwrap().pop() {
+        let mut room = [0; LISTED_MAX];
+        while let Some(entry) = fs.list(directory, cookie, &mut room).unwrap().next() {
             cookie = entry.cookie;
-            let (file, kind) = fs.lookup(&who(), directory, &entry.name).unwrap().unwrap();
-            let path = format!("{path}{}", String::from_utf8(entry.name).unwrap());
+            let (file, kind) = fs.lookup(&who(), directory, entry.name).unwrap().unwrap();
+            let path = format!("{path}{}", std::str::from_utf8(entry.name).unwrap());
             let stat = fs.stat(file).unwrap();
             let mut content = Vec::new();
             match kind {
                 FileType::Directory => left.push((file, format!("{path}/"))),
-                FileType::Symlink => content = fs.read_link(file).unwrap(),
+                FileType::Symlink => {
+                    content.resize(PATH_MAX, 0);
+                    let len = fs.read_link(file, &mut content).unwrap();
+                    content.truncate(len);
+                }
                 FileType::Regular => {
                     content.resize(stat.size as usize, 0);
                     assert_eq!(fs.read_file(file, 0, &mut content).unwrap(), content.len());

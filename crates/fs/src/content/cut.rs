@@ -69,6 +69,34 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         })
     }
 
+    /// Makes the regular file `file`, which was opened for writing, longer by a hole so that it has
+    /// `size` bytes, unless it has more than `most` already: whether it was so short.
+    ///
+    /// # Errors
+    /// `EPERM`: it is immutable; [`Error::Stale`]; those of the region.
+    pub(crate) fn stretch(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        most: u64,
+        size: u64,
+    ) -> Result<bool> {
+        self.run(|tx| {
+            self.lock(tx, false, [Some(file)])?;
+            let mut draft = Draft::open(tx, file)?;
+            if draft.inode.size > most {
+                return Ok(Attempt::Done(false));
+            }
+            let change = access::write_open(who, &draft.rules())?;
+            expose(tx, draft.inode.content, draft.inode.size, size)?;
+            draft.inode.size = size;
+            apply(tx, &mut draft, change)?;
+            draft.touch(self.now());
+            draft.stage(tx)?;
+            Ok(Attempt::Done(true))
+        })
+    }
+
     /// Frees what `file` has past its end, unless that was asked for: when it is closed.
     ///
     /// # Errors

@@ -31,6 +31,8 @@ pub use write::WriteAt;
 pub(crate) use contiguous::stage;
 pub(crate) use cut::{finish_cut, reap, stage_trim};
 use freed::Freed;
+pub(crate) use patch::{Fill, Parts};
+pub(crate) use read::{STEP, copy_out};
 
 use conquest_format::fs::DATA;
 use conquest_format::inode::Content;

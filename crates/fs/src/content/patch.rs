@@ -1,5 +1,7 @@
 //! New bytes for a range of a file.
 
+use std::io::IoSlice;
+
 use conquest_format::PAGE;
 use conquest_format::inode::Content;
 
@@ -18,19 +20,66 @@ pub(crate) struct Patch<'b> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fill<'b> {
     Bytes(&'b [u8]),
+    Parts(Parts<'b>),
     /// So many zeros.
     Zeros(u64),
+}
+
+/// Bytes in several buffers, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts<'b> {
+    buffers: &'b [IoSlice<'b>],
+    /// Bytes of the first buffer that don't count.
+    skipped: usize,
+    /// Bytes that count; the buffers may have more.
+    len: u64,
+}
+
+impl<'b> Parts<'b> {
+    /// The first `len` bytes of `buffers`, or all.
+    pub(crate) fn new(buffers: &'b [IoSlice<'b>], len: u64) -> Parts<'b> {
+        let all = buffers.iter().fold(0_u64, |sum, part| sum.saturating_add(part.len() as u64));
+        Parts { buffers, skipped: 0, len: len.min(all) }
+    }
+
+    /// Without the first `skip` bytes.
+    fn after(mut self, skip: u64) -> Parts<'b> {
+        self.len = self.len.saturating_sub(skip);
+        let mut skip = skip + self.skipped as u64;
+        while let [first, rest @ ..] = self.buffers
+            && skip >= first.len() as u64
+        {
+            skip -= first.len() as u64;
+            self.buffers = rest;
+        }
+        Parts { skipped: skip as usize, ..self }
+    }
+
+    /// Its bytes from the first one on that are at hand in one piece.
+    fn run(&self) -> &'b [u8] {
+        let mut buffers = self.buffers.iter().filter(|buffer| !buffer.is_empty());
+        let rest = buffers.next().and_then(|first| first.get(self.skipped..)).unwrap_or_default();
+        rest.get(..self.len as usize).unwrap_or(rest)
+    }
 }
 
 /// What zeros are copied from.
 static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
 
-impl<'b> Patch<'b> {
+impl Fill<'_> {
+    /// Bytes.
     pub(crate) fn len(&self) -> u64 {
-        match self.fill {
+        match *self {
             Fill::Bytes(bytes) => bytes.len() as u64,
+            Fill::Parts(parts) => parts.len,
             Fill::Zeros(len) => len,
         }
+    }
+}
+
+impl<'b> Patch<'b> {
+    pub(crate) fn len(&self) -> u64 {
+        self.fill.len()
     }
 
     /// The place after the last byte.
@@ -43,6 +92,7 @@ impl<'b> Patch<'b> {
         let skipped = from.saturating_sub(self.at).min(self.len());
         let fill = match self.fill {
             Fill::Bytes(bytes) => Fill::Bytes(bytes.get(skipped as usize..).unwrap_or_default()),
+            Fill::Parts(parts) => Fill::Parts(parts.after(skipped)),
             Fill::Zeros(len) => Fill::Zeros(len - skipped),
         };
         Patch { at: self.at + skipped, fill }
@@ -53,6 +103,7 @@ impl<'b> Patch<'b> {
         let len = end.saturating_sub(self.at).min(self.len());
         let fill = match self.fill {
             Fill::Bytes(bytes) => Fill::Bytes(bytes.get(..len as usize).unwrap_or_default()),
+            Fill::Parts(parts) => Fill::Parts(Parts { len, ..parts }),
             Fill::Zeros(_) => Fill::Zeros(len),
         };
         Patch { at: self.at, fill }
@@ -67,6 +118,7 @@ impl<'b> Patch<'b> {
     pub(crate) fn run(&self) -> &'b [u8] {
         match self.fill {
             Fill::Bytes(bytes) => bytes,
+            Fill::Parts(parts) => parts.run(),
             Fill::Zeros(len) => ZEROS.get(..len.min(PAGE) as usize).unwrap_or_default(),
         }
     }
@@ -108,6 +160,30 @@ impl<'b> Patch<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_buffers_are_like_one() {
+        let whole: Vec<u8> = (0..100).collect();
+        let ends = [0, 0, 7, 7, 30, 31, 90, 90, 100, 100];
+        let buffers: Vec<IoSlice<'_>> =
+            ends.windows(2).map(|ends| IoSlice::new(&whole[ends[0]..ends[1]])).collect();
+        for len in [100, 99, 90, 31, 1, 0, 200] {
+            let parts = Patch { at: 5, fill: Fill::Parts(Parts::new(&buffers, len)) };
+            let one = &whole[..whole.len().min(len as usize)];
+            let one = Patch { at: 5, fill: Fill::Bytes(one) };
+            for from in 0..110 {
+                for end in from..110 {
+                    let [mut left, mut right] = [[200; 120]; 2];
+                    let [parts, one] = [parts, one].map(|patch| patch.from(from).until(end));
+                    assert_eq!((parts.at, parts.len()), (one.at, one.len()));
+                    assert!(parts.len() == 0 || !parts.run().is_empty());
+                    parts.lay_over(0, &mut left);
+                    one.lay_over(0, &mut right);
+                    assert_eq!(left, right, "{len} bytes from {from} to {end}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn parts_of_a_patch_are_laid_over_where_they_belong() {

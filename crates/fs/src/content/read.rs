@@ -2,7 +2,6 @@
 
 use conquest_access::Errno;
 use conquest_format::inode::{FileType, Inode};
-use conquest_pm::Mode;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
@@ -12,7 +11,7 @@ use crate::{Error, FileSystem, Reader, Result};
 
 /// Bytes that are read as one committed state: a longer read may see the beginning of one state and
 /// the end of a later one, as with the kernel's file systems.
-const STEP: usize = 1 << 18;
+pub(crate) const STEP: usize = 1 << 18;
 
 /// What to look for in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +34,12 @@ fn load_regular(reader: &impl Reader, file: FileId) -> Result<Inode> {
 
 /// Copies bytes of `file` from `from` on to `out`: how many, fewer only at the end of the file; and
 /// the inode.
-fn copy(reader: &impl Reader, file: FileId, from: u64, out: &mut [u8]) -> Result<(usize, Inode)> {
+pub(crate) fn copy_out(
+    reader: &impl Reader,
+    file: FileId,
+    from: u64,
+    out: &mut [u8],
+) -> Result<(usize, Inode)> {
     let inode = load_regular(reader, file)?;
     let len = inode.size.saturating_sub(from).min(out.len() as u64) as usize;
     let out = out.get_mut(..len).unwrap_or_default();
@@ -76,25 +80,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     fn read_step(&self, file: FileId, from: u64, out: &mut [u8]) -> Result<(usize, Inode)> {
-        let number = self.lock_of(file.number);
-        let seen = self.core().try_read(number, |view| Ok(copy(view, file, from, out)));
-        if let Some(seen) = seen {
-            return seen?;
-        }
-        // Changed again and again: the bytes are taken aside under the lock.
-        let mut aside = vec![0; out.len()];
-        let (len, inode) = loop {
-            let mut tx = self.core().begin()?;
-            match tx.lock(number, Mode::Shared) {
-                Ok(()) => break copy(&tx, file, from, &mut aside)?,
-                Err(conquest_pm::Error::Again) => {}
-                Err(error) => return Err(error.into()),
-            }
-        };
-        for (to, byte) in out.iter_mut().zip(aside) {
-            *to = byte;
-        }
-        Ok((len, inode))
+        self.read_to(file.number, out, |view, out| copy_out(view, file, from, out))
     }
 
     /// The first place from `from` on in the regular file `file` of what `what` says.

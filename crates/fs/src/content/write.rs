@@ -57,8 +57,19 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         at: WriteAt,
         bytes: &[u8],
     ) -> Result<(u64, u64)> {
+        self.write_fill(who, file, at, Fill::Bytes(bytes))
+    }
+
+    /// [`Self::write`] for what may be in several buffers.
+    pub(crate) fn write_fill(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        at: WriteAt,
+        fill: Fill<'_>,
+    ) -> Result<(u64, u64)> {
         loop {
-            match self.try_write(who, file, at, bytes) {
+            match self.try_write(who, file, at, fill) {
                 Err(Error::Core(conquest_pm::Error::Again)) => {}
                 written => return written,
             }
@@ -70,7 +81,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         who: &Credentials,
         file: FileId,
         at: WriteAt,
-        bytes: &[u8],
+        fill: Fill<'_>,
     ) -> Result<(u64, u64)> {
         let mut tx = self.core().begin()?;
         self.lock(&mut tx, false, [Some(file)])?;
@@ -79,9 +90,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             WriteAt::Offset(offset) => offset,
             WriteAt::End => draft.inode.size,
         };
-        let most = self.size_max().saturating_sub(start).min(bytes.len() as u64);
+        let patch = Patch { at: start, fill };
+        let most = self.size_max().saturating_sub(start).min(patch.len());
         if !draft.rules().is_immutable() {
-            match (bytes.len(), most) {
+            match (patch.len(), most) {
                 (0, _) => return Ok((start, 0)),
                 (_, 0) => return Err(Errno::EFBIG.into()),
                 _ => {}
@@ -89,7 +101,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let change = write_open(who, &draft.rules())?;
         apply(&mut tx, &mut draft, change)?;
-        let mut left = Patch { at: start, fill: Fill::Bytes(bytes) }.until(start + most);
+        let mut left = patch.until(start + most);
         let mut done = start;
         let written = self.in_parts(&mut tx, draft, |tx, draft| {
             done = left.at;

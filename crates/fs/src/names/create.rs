@@ -3,19 +3,19 @@
 use conquest_access::{Acl, AclKind, Credentials, Errno, create, new_file};
 use conquest_format::Offset;
 use conquest_format::fs::dentry::NAME_MAX;
-use conquest_format::inode::{Content, FileType, Inode, Links, Owner, TARGET_MAX, flag};
+use conquest_format::inode::{Content, FileType, Links, Owner, TARGET_MAX, flag};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Holding, Tx};
 
 use crate::content;
 use crate::dir::{Insert, Name};
-use crate::extended::{Attributes, name_of};
+use crate::extended::{Attributes, access_list, name_of};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, NewInode};
 use crate::names::{LINKS_MAX, LocalName, again, hashed, open_directory};
 use crate::open::{How, orphan_of};
-use crate::{FileSystem, Reader, Result};
+use crate::{FileSystem, Result};
 
 /// What to make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,7 +200,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let rules = directory.rules();
         let st_mode = u32::from(what.file_type().number()) << 12 | u32::from(permissions);
         create(who, &rules, st_mode, what.is_whiteout())?;
-        let default = default_list(tx, &directory.inode)?;
+        let default = access_list(tx, &directory.inode, AclKind::Default)?;
         let new = new_file(who, &rules, default.as_ref(), st_mode);
         let attributes = stage_lists(tx, &new)?;
         let (content, size, pages) = stage_content(tx, what)?;
@@ -243,14 +243,6 @@ pub(super) fn new_name<'n>(name: &[u8], local: Option<&'n LocalName>) -> Result<
         b"." | b".." => Err(Errno::EEXIST.into()),
         _ if name.len() as u64 > NAME_MAX => Err(Errno::ENAMETOOLONG.into()),
         _ => Ok(local.map(LocalName::bytes).unwrap_or_default()),
-    }
-}
-
-/// The default list of a directory, if it has one.
-pub(super) fn default_list(reader: &impl Reader, directory: &Inode) -> Result<Option<Acl>> {
-    match directory.attributes {
-        0 => Ok(None),
-        _ => Attributes::load(reader, directory)?.list(AclKind::Default),
     }
 }
 

@@ -15,7 +15,7 @@ mod rename;
 
 pub use conquest_access::Removal;
 pub use create::New;
-pub use list::Listed;
+pub use list::{LISTED_MAX, Listed, Listing};
 pub use rename::Renaming;
 
 use conquest_access::{Access, Credentials, Errno, File, permission};

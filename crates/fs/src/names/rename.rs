@@ -4,7 +4,7 @@
 //! that are innocent each by itself: under that lock the ways up from directories don't change. Its
 //! version is the sequence that path walks look at.
 
-use conquest_access::{Credentials, Errno, Rename, new_file, rename};
+use conquest_access::{AclKind, Credentials, Errno, Rename, new_file, rename};
 use conquest_format::inode::{Content, FileType, Links, Owner, offset_of, word};
 use conquest_pm::Tx;
 use conquest_pm::host::Host;
@@ -12,9 +12,10 @@ use conquest_pm::memory::Memory;
 
 use crate::dir::{Entry, Insert, Name};
 use crate::error::corrupt;
+use crate::extended::access_list;
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, NewInode};
-use crate::names::create::{default_list, stage_lists};
+use crate::names::create::stage_lists;
 use crate::names::{LocalName, again, hashed, open_directory, still_names};
 use crate::{FileSystem, Result};
 
@@ -389,7 +390,7 @@ fn stage_whiteout<M: Memory, H: Host>(
     directory: &Draft,
     now: i64,
 ) -> Result<conquest_format::Offset> {
-    let default = default_list(tx, &directory.inode)?;
+    let default = access_list(tx, &directory.inode, AclKind::Default)?;
     let new = new_file(who, &directory.rules(), default.as_ref(), libc::S_IFCHR);
     let inode = NewInode {
         file_type: FileType::Character,

@@ -5,7 +5,7 @@ use conquest_format::inode::{FileType, Inode, flag};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::content::WriteAt;
+use crate::content::{Fill, WriteAt};
 use crate::inode::{Draft, FileId};
 use crate::open::OpenFile;
 use crate::{Error, FileSystem, Result, file_system::Attempt};
@@ -27,7 +27,7 @@ impl OpenFile {
 
     /// Whether a look at the content of `inode` is to be noted: if it is the first one since a
     /// change, or since a day before the file was opened (relatime, mount(8)).
-    fn notes_access(&self, inode: &Inode) -> bool {
+    pub(super) fn notes_access(&self, inode: &Inode) -> bool {
         // Times of one moment are equal: the look comes after the change.
         let is_seen = inode.atime > inode.mtime && inode.atime > inode.ctime;
         let is_old = self.old_access == Some(inode.atime);
@@ -79,8 +79,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         bytes: &[u8],
     ) -> Result<usize> {
         open.check_writable()?;
-        let at = if open.how.open.append { WriteAt::End } else { WriteAt::Offset(at) };
-        self.write(who, open.file, at, bytes).map(|(_, len)| len as usize)
+        self.write_through(who, open, Some(at), open.how.open.append, Fill::Bytes(bytes))
     }
 
     /// Writes `bytes` from the position on, as `write`, and moves the position past them; with
@@ -90,25 +89,51 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// As [`Self::write_at`].
     pub fn write_next(&self, who: &Credentials, open: &OpenFile, bytes: &[u8]) -> Result<usize> {
         open.check_writable()?;
-        if open.how.open.append {
-            let (start, len) = self.write(who, open.file, WriteAt::End, bytes)?;
-            self.set_position(open, start + len);
-            return Ok(len as usize);
-        }
-        let (from, claimed) = loop {
-            let from = self.position(open);
-            let to = from.saturating_add(bytes.len() as u64).min(self.size_max().max(from));
-            if self.advance(open, from, to) {
-                break (from, to);
+        self.write_through(who, open, None, open.how.open.append, Fill::Bytes(bytes))
+    }
+
+    /// Writes `fill` from `at` on, or from the position, which is moved then; or, if it `appends`,
+    /// at the end: how many bytes. The file is open for writing.
+    pub(super) fn write_through(
+        &self,
+        who: &Credentials,
+        open: &OpenFile,
+        at: Option<u64>,
+        appends: bool,
+        fill: Fill<'_>,
+    ) -> Result<usize> {
+        let (from, claimed) = match at {
+            _ if appends => {
+                let (start, len) = self.write_fill(who, open.file, WriteAt::End, fill)?;
+                if at.is_none() {
+                    self.set_position(open, start + len);
+                }
+                return Ok(len as usize);
             }
+            Some(at) => {
+                let (_, len) = self.write_fill(who, open.file, WriteAt::Offset(at), fill)?;
+                return Ok(len as usize);
+            }
+            None => self.claim_position(open, fill.len()),
         };
-        let written = self.write(who, open.file, WriteAt::Offset(from), bytes);
+        let written = self.write_fill(who, open.file, WriteAt::Offset(from), fill);
         let len = written.as_ref().map_or(0, |(_, len)| *len);
         if from + len != claimed {
             // Unless somebody has written behind it meanwhile.
             self.advance(open, claimed, from + len);
         }
         written.map(|(_, len)| len as usize)
+    }
+
+    /// Moves the position of `open` ahead by `len` bytes: from where, and to where.
+    fn claim_position(&self, open: &OpenFile, len: u64) -> (u64, u64) {
+        loop {
+            let from = self.position(open);
+            let to = from.saturating_add(len).min(self.size_max().max(from));
+            if self.advance(open, from, to) {
+                return (from, to);
+            }
+        }
     }
 
     /// Makes the file as long as `size` bytes, as `ftruncate`.
@@ -125,7 +150,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Notes that the content of `file` was looked at now.
-    fn note_access(&self, file: FileId) -> Result<()> {
+    pub(super) fn note_access(&self, file: FileId) -> Result<()> {
         let noted = self.run(|tx| {
             self.lock(tx, false, [Some(file)])?;
             let mut draft = Draft::open(tx, file)?;

@@ -8,16 +8,21 @@
 //! The words of a holding are the *description*: how the file was opened, and the position. They
 //! mean nothing to others unless the description is shared.
 
+mod copy;
 mod flags;
 mod io;
 mod keep;
 mod path;
 mod position;
+mod sync;
+mod vector;
 
+pub use copy::End;
 pub use flags::How;
 pub use keep::bury;
 pub(crate) use keep::{keeper, orphan_of};
 pub use position::Whence;
+pub use vector::BUFFERS_MAX;
 
 use conquest_access::{self as access, Credentials, Errno};
 use conquest_format::inode::FileType;
@@ -32,6 +37,9 @@ use crate::{FileSystem, Result};
 pub(crate) const OPEN: u8 = 1;
 pub(crate) const OPEN_TO_WRITE: u8 = 2;
 
+/// Most bytes that a call moves that has several buffers, or none: as in Linux, 2 GiB without a
+/// page.
+pub const CALL_MAX: u64 = 0x7FFF_F000;
 /// Nanoseconds after which a look is noted although nothing has changed.
 const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
 

@@ -5,7 +5,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use conquest_fs::open::{How, OpenFile, Whence};
+use conquest_fs::open::{End, How, OpenFile, Whence};
 use conquest_fs::paths::Path;
 use conquest_fs::walk::Base;
 use conquest_fs::{Credentials, Error, FileSystem};
@@ -13,7 +13,7 @@ use conquest_peers::sys::{self, Outcome};
 use conquest_pm::media::{Mapped, OsHost};
 use conquest_testkit::Rng;
 
-use super::operation::Told;
+use super::operation::{SIZE_MAX, Told};
 
 /// Descriptors that each side has.
 pub const HANDLES: u64 = 6;
@@ -31,6 +31,8 @@ pub enum OnOpen {
     Truncate(u64),
     /// Gives its file a name.
     Link(String),
+    /// Copies so many bytes to another descriptor: from where, to where, with which flags.
+    Copy(u64, [Option<u64>; 2], u64, u32),
 }
 
 /// What a descriptor that is not open does.
@@ -60,7 +62,7 @@ fn flags(rng: &mut Rng) -> i32 {
 impl OnOpen {
     pub fn random(rng: &mut Rng, paths: [String; 3], size: u64, mode: u32) -> OnOpen {
         let [path, regular, directory] = paths;
-        match rng.below(16) {
+        match rng.below(18) {
             0..=2 => OnOpen::Open(path, flags(rng), mode),
             3 => OnOpen::Open(regular, flags(rng) & !libc::O_TMPFILE, mode),
             4 => OnOpen::Open(directory, libc::O_TMPFILE | libc::O_RDWR, mode),
@@ -74,7 +76,19 @@ impl OnOpen {
             }
             13 => OnOpen::Stat,
             14 => OnOpen::Truncate(size),
-            _ => OnOpen::Link(path),
+            15 => OnOpen::Link(path),
+            _ => {
+                let mut end = |most| match rng.below(12) {
+                    0 => Some(SIZE_MAX - rng.below(3)),
+                    1 => Some(u64::MAX - rng.below(9000)),
+                    2 => Some(1 << 63 | size),
+                    3..=5 => None,
+                    _ => Some(rng.below(most)),
+                };
+                let ends = [end(9000), end(40_000)];
+                let len = [size, size, 4 * size, u64::MAX >> 1][rng.below(4) as usize];
+                OnOpen::Copy(rng.below(HANDLES), ends, len, u32::from(rng.chance(1, 20)))
+            }
         }
     }
 
@@ -91,6 +105,7 @@ impl OnOpen {
             OnOpen::Stat => "fstat",
             OnOpen::Truncate(_) => "ftruncate",
             OnOpen::Link(_) => "link an open file",
+            OnOpen::Copy(..) => "copy_file_range",
         }
     }
 }
@@ -146,6 +161,12 @@ impl Handles<OpenFile> {
         }
         self.put(handle, open);
         match what {
+            OnOpen::Copy(to, [source, target], len, flags) => {
+                let to = self.0.borrow()[*to as usize].ok_or_else(closed)?;
+                let source = End { open: &open, at: *source };
+                let target = End { open: &to, at: *target };
+                files.copy_range(who, source, target, *len, *flags).map(Told::Written)
+            }
             OnOpen::Read(len) => {
                 let mut bytes = vec![0; *len as usize];
                 let len = files.read_next(&open, &mut bytes)?;
@@ -210,6 +231,12 @@ impl Handles<File> {
             return Ok(Told::Nothing);
         }
         let done = match what {
+            OnOpen::Copy(to, ends, len, flags) => {
+                let others = self.0.borrow();
+                let to = if *to == handle { Some(&file) } else { others[*to as usize].as_ref() };
+                let copy = |to| sys::copy_range(&file, to, *ends, *len, *flags).map(Told::Written);
+                to.map_or(Err(CLOSED), copy)
+            }
             OnOpen::Read(len) => {
                 let mut bytes = vec![0; *len as usize];
                 sys::read(&file, &mut bytes).map(|len| {

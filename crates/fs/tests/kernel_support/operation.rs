@@ -49,10 +49,12 @@ pub enum Operation {
     Truncate(String, u64),
     /// Opens a regular file, and does this with so many bytes from a place on.
     Allocate(String, Allocate, u64, u64),
-    GetAttribute(String, String),
+    /// With room for so many bytes.
+    GetAttribute(String, String, usize),
     SetAttribute(String, String, Vec<u8>, Setting),
     RemoveAttribute(String, String),
-    ListAttributes(String),
+    /// With room for so many bytes.
+    ListAttributes(String, usize),
     /// Does something with a descriptor.
     Handle(u64, OnOpen),
 }
@@ -67,8 +69,9 @@ pub enum Told {
     Stat([u64; 6]),
     Read(Vec<u8>),
     Written(u64),
-    Attribute(Vec<u8>),
-    Attributes(Vec<Vec<u8>>),
+    /// Its length, and what there was room for.
+    Attribute(usize, Vec<u8>),
+    Attributes(usize, Vec<Vec<u8>>),
 }
 
 /// The largest file on ext4 with blocks of 4 KiB.
@@ -198,7 +201,7 @@ fn access_list(rng: &mut Rng) -> Acl {
         let permissions = if rng.chance(2, 3) { 7 } else { rng.below(8) as u16 };
         Entry { qualifier, permissions }
     };
-    Acl::new(entries.into_iter().map(&mut entry).collect()).unwrap()
+    Acl::new(entries.into_iter().map(&mut entry)).unwrap()
 }
 
 /// The name of an attribute, and a value that it might have.
@@ -225,10 +228,11 @@ impl Operation {
         let (name, value) = attribute(rng);
         let how = [Setting::Any, Setting::Any, Setting::Create, Setting::Replace];
         let file = path(rng, known);
+        let room = [0, rng.below(150) as usize, 1024, 1024][rng.below(4) as usize];
         match rng.below(8) {
-            0 => Operation::GetAttribute(file, name),
+            0 => Operation::GetAttribute(file, name, room),
             1 => Operation::RemoveAttribute(file, name),
-            2 => Operation::ListAttributes(file),
+            2 => Operation::ListAttributes(file, room),
             _ => Operation::SetAttribute(file, name, value, how[rng.below(4) as usize]),
         }
     }

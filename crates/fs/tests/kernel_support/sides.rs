@@ -12,10 +12,10 @@ use conquest_format::inode::Owner;
 use conquest_fs::attributes::{SetTime, Stat};
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::dir::FileType;
-use conquest_fs::names::New;
+use conquest_fs::names::{LISTED_MAX, New};
 use conquest_fs::open::{OpenFile, bury};
 use conquest_fs::paths::Path;
-use conquest_fs::walk::Base;
+use conquest_fs::walk::{Base, PATH_MAX};
 use conquest_fs::xattr::Setting;
 use conquest_fs::{
     Clock, Credentials, Errno, Error, FileId, FileSystem, NewFileSystem, finish_intent,
@@ -93,27 +93,38 @@ impl Ours {
 
     fn walk_tree(&self, directory: FileId, path: &[u8], tree: &mut Tree) {
         let mut cookie = 0;
+        let mut room = [0; 2 * LISTED_MAX];
         loop {
-            let listed = self.files.list(directory, cookie, 7).unwrap();
-            let Some(last) = listed.last() else {
+            let mut listed = self.files.list(directory, cookie, &mut room).unwrap().peekable();
+            if listed.peek().is_none() {
                 return;
-            };
-            cookie = last.cookie;
-            for entry in listed.iter().filter(|entry| !matches!(&*entry.name, b"." | b"..")) {
-                let path = [path, b"/", &entry.name].concat();
+            }
+            for entry in listed {
+                cookie = entry.cookie;
+                if matches!(entry.name, b"." | b"..") {
+                    continue;
+                }
+                let path = [path, b"/", entry.name].concat();
                 let root = Caller::new(0);
-                let found = self.files.lookup(&root.credentials(), directory, &entry.name);
+                let found = self.files.lookup(&root.credentials(), directory, entry.name);
                 let (file, file_type) = found.unwrap().unwrap();
                 let stat = self.files.stat(file).unwrap();
                 assert_eq!((file.number, file_type), (entry.number, entry.file_type));
                 assert_eq!(stat.mode >> 12, u32::from(file_type.number()));
-                let target = self.files.read_link(file).unwrap_or_default();
+                let target = self.read_link(file).unwrap_or_default();
                 tree.insert(path.clone(), seen(&stat, target));
                 if stat.mode & libc::S_IFMT == libc::S_IFDIR {
                     self.walk_tree(file, &path, tree);
                 }
             }
         }
+    }
+
+    fn read_link(&self, file: FileId) -> Result<Vec<u8>, Error> {
+        let mut target = vec![0; PATH_MAX];
+        let len = self.files.read_link(file, &mut target)?;
+        target.truncate(len);
+        Ok(target)
     }
 
     /// Removes everything; no memory is lost.
@@ -132,9 +143,10 @@ impl Ours {
     fn remove_all(&self, directory: FileId) {
         let who = &Caller::new(0);
         let mut cookie = 2;
-        while let Some(entry) = self.files.list(directory, cookie, 1).unwrap().pop() {
+        let mut room = [0; LISTED_MAX];
+        while let Some(entry) = self.files.list(directory, cookie, &mut room).unwrap().next() {
             cookie = entry.cookie;
-            let found = self.files.lookup(&who.credentials(), directory, &entry.name);
+            let found = self.files.lookup(&who.credentials(), directory, entry.name);
             let (file, file_type) = found.unwrap().unwrap();
             let how = match file_type {
                 FileType::Directory => Removal::Directory,
@@ -143,7 +155,7 @@ impl Ours {
             if how == Removal::Directory {
                 self.remove_all(file);
             }
-            self.files.remove(&who.credentials(), directory, &entry.name, how).unwrap();
+            self.files.remove(&who.credentials(), directory, entry.name, how).unwrap();
         }
     }
 
@@ -154,6 +166,14 @@ impl Ours {
         assert_eq!(census.findings, []);
         census.files + census.directories
     }
+}
+
+/// Names, of which each has a byte 0 after it, in order.
+fn split_names(listed: &[u8]) -> Vec<Vec<u8>> {
+    let mut names: Vec<Vec<u8>> = listed.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+    names.retain(|name| !name.is_empty());
+    names.sort();
+    names
 }
 
 fn seen(stat: &Stat, target: Vec<u8>) -> Seen {
@@ -259,7 +279,7 @@ impl Ours {
             Operation::ReadLink(path) => self
                 .files
                 .find(who, Path { base, bytes: path.as_bytes() }, false)
-                .and_then(|file| self.files.read_link(file))
+                .and_then(|file| self.read_link(file))
                 .map(Told::Target),
             Operation::List(path) => self.list(caller, Path { base, bytes: path.as_bytes() }),
             Operation::Chmod(path, mode) => self
@@ -344,9 +364,12 @@ impl Ours {
         };
         let find = |path: &String| files.find(who, Path { base, bytes: path.as_bytes() }, false);
         match operation {
-            Operation::GetAttribute(path, name) => {
+            Operation::GetAttribute(path, name, room) => {
                 check(name)?;
-                files.attribute(who, find(path)?, name.as_bytes()).map(Told::Attribute)
+                let mut value = vec![0; *room];
+                let len = files.attribute(who, find(path)?, name.as_bytes(), &mut value)?;
+                value.truncate(len);
+                Ok(Told::Attribute(len, value))
             }
             Operation::SetAttribute(path, name, value, how) => {
                 check(name)?;
@@ -359,8 +382,11 @@ impl Ours {
                 let removed = files.remove_attribute(who, find(path)?, name.as_bytes());
                 removed.map(|()| Told::Nothing)
             }
-            Operation::ListAttributes(path) => {
-                files.attributes(who, find(path)?).map(Told::Attributes)
+            Operation::ListAttributes(path, room) => {
+                let mut names = vec![0; *room];
+                let len = files.attributes(who, find(path)?, &mut names)?;
+                names.truncate(len);
+                Ok(Told::Attributes(len, split_names(&names)))
             }
             other => panic!("{other:?} is not about attributes"),
         }
@@ -375,13 +401,16 @@ impl Ours {
         }
         self.files.may(who, file, Access::READ)?;
         let (mut names, mut cookie) = (Vec::new(), 0);
+        let mut room = [0; LISTED_MAX + 100];
         loop {
-            let listed = self.files.list(file, cookie, 3)?;
-            let Some(last) = listed.last() else {
+            let before = names.len();
+            for entry in self.files.list(file, cookie, &mut room)? {
+                names.push((entry.name.to_vec(), entry.file_type.number()));
+                cookie = entry.cookie;
+            }
+            if names.len() == before {
                 break;
-            };
-            cookie = last.cookie;
-            names.extend(listed.into_iter().map(|entry| (entry.name, entry.file_type.number())));
+            }
         }
         names.sort();
         Ok(Told::Names(names))
@@ -564,8 +593,11 @@ impl Kernel {
                 };
                 sys::allocate(&file, mode, *from, *len)
             }
-            Operation::GetAttribute(path, name) => {
-                return sys::get_xattr(&c(path), name).map(Told::Attribute);
+            Operation::GetAttribute(path, name, room) => {
+                let mut value = vec![0; *room];
+                let len = sys::get_xattr_to(&c(path), name, &mut value)?;
+                value.truncate(len);
+                return Ok(Told::Attribute(len, value));
             }
             Operation::SetAttribute(path, name, value, how) => {
                 let flags = match how {
@@ -576,13 +608,11 @@ impl Kernel {
                 sys::set_xattr(&c(path), name, value, flags)
             }
             Operation::RemoveAttribute(path, name) => sys::remove_xattr(&c(path), name),
-            Operation::ListAttributes(path) => {
-                let listed = sys::list_xattrs(&c(path))?;
-                let mut names: Vec<Vec<u8>> =
-                    listed.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
-                names.retain(|name| !name.is_empty());
-                names.sort();
-                return Ok(Told::Attributes(names));
+            Operation::ListAttributes(path, room) => {
+                let mut names = vec![0; *room];
+                let len = sys::list_xattrs_to(&c(path), &mut names)?;
+                names.truncate(len);
+                return Ok(Told::Attributes(len, split_names(&names)));
             }
             other => panic!("{other:?} is about names"),
         };

@@ -51,7 +51,8 @@ impl Long {
     fn row(&mut self, files: &Inner, stat: &Stat) -> [String; 6] {
         let file_type = entry::type_of(stat);
         let mut letters = entry::letters(file_type, stat.mode);
-        if entry::has_list(files, &stat.file) {
+        // As `ls -l` marks it.
+        if files.has_access_list(stat.file) {
             letters.push('+');
         }
         let (user, group) = match self.is_numeric {

@@ -8,7 +8,7 @@ use conquest_fs::dir::FileType;
 use conquest_fs::names::{New, Renaming};
 use conquest_fs::{Error, FileId};
 use conquest_testkit::Rng;
-use conquest_testkit::files::root_user;
+use conquest_testkit::files::{LISTING, root_user};
 
 use crate::arena::Files;
 
@@ -184,7 +184,9 @@ impl Model {
 
     /// Whether these are the names in `directory`, of files with these contents.
     pub(crate) fn is_in(&self, files: &Files, directory: FileId) -> Result<bool, String> {
-        let listed = files.list(directory, 2, 1000).map_err(|error| error.to_string())?;
+        let mut room = vec![0; LISTING];
+        let listed = files.list(directory, 2, &mut room).map_err(|error| error.to_string())?;
+        let listed: Vec<_> = listed.collect();
         let mut files_of = BTreeMap::new();
         let is_here = |(number, (file_type, file)): (&u64, &(FileType, u64))| {
             let name = name(*number);

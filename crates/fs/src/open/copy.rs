@@ -1,0 +1,179 @@
+//! Copying from one open file to another: `copy_file_range`.
+//!
+//! Bytes go through a buffer on the stack: no lock of one file is held while the other is looked
+//! at. So a copy is a sequence of reads and writes, and others may come in between.
+
+use conquest_access::{Credentials, Errno};
+use conquest_format::inode::{FileType, Inode, flag};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::content::{Seek, WriteAt};
+use crate::inode::{FileId, load};
+use crate::open::{CALL_MAX, OpenFile};
+use crate::{Error, FileSystem, Result};
+
+/// Bytes that are copied at a time. Holes of so many bytes stay holes.
+const STEP: u64 = 32 << 10;
+
+/// One end of a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct End<'o> {
+    /// The open file.
+    pub open: &'o OpenFile,
+    /// Where in it; none is its position, which the copy moves on. What is above `i64::MAX` is a
+    /// negative offset.
+    pub at: Option<u64>,
+}
+
+impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Copies up to `len` bytes from `source` to `target`, as `copy_file_range`: how many. These
+    /// are fewer at the source's end, for more than [`CALL_MAX`], if the store is full, and if
+    /// something goes wrong later on. There are no `flags` so far.
+    ///
+    /// # Errors
+    /// - `EBADF`: it is not open for that, or the target is open to append;
+    /// - `EINVAL`: flags; it is no regular file; a negative offset; ranges of one file overlap;
+    /// - `EISDIR`: it is a directory;
+    /// - `EPERM`: the target is immutable;
+    /// - `EOVERFLOW`: a range that passes 2^64; `EFBIG`: the target can't be so large;
+    /// - `ENOSPC`: the store is full; [`Error::Stale`]; those of the region.
+    pub fn copy_range(
+        &self,
+        who: &Credentials,
+        source: End<'_>,
+        target: End<'_>,
+        len: u64,
+        flags: u32,
+    ) -> Result<u64> {
+        if source.open.how.path_only || target.open.how.path_only {
+            return Err(Errno::EBADF.into());
+        }
+        if flags != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let from = source.at.unwrap_or_else(|| self.position(source.open));
+        let to = target.at.unwrap_or_else(|| self.position(target.open));
+        let len = self.check_copy((source.open, from), (target.open, to), len)?;
+        if len > 0 && source.open.notes_access(&self.inode(source.open.file)?) {
+            self.note_access(source.open.file)?;
+        }
+        let copied = self.copy_steps(who, (source.open, from), (target.open, to), len)?;
+        if copied > 0 {
+            for (end, moved) in [(source, from + copied), (target, to + copied)] {
+                if end.at.is_none() {
+                    self.set_position(end.open, moved);
+                }
+            }
+        }
+        Ok(copied)
+    }
+
+    /// How many bytes may be copied, of `len` that are asked for: the kernel's checks in its order.
+    fn check_copy(
+        &self,
+        (source, from): (&OpenFile, u64),
+        (target, to): (&OpenFile, u64),
+        len: u64,
+    ) -> Result<u64> {
+        let types = [source.file_type, target.file_type];
+        if types.contains(&FileType::Directory) {
+            return Err(Errno::EISDIR.into());
+        }
+        if types != [FileType::Regular; 2] {
+            return Err(Errno::EINVAL.into());
+        }
+        if !source.how.open.read || !target.how.open.write || target.how.open.append {
+            return Err(Errno::EBADF.into());
+        }
+        if self.inode(target.file)?.flags & flag::IMMUTABLE != 0 {
+            return Err(Errno::EPERM.into());
+        }
+        if from.checked_add(len).is_none() || to.checked_add(len).is_none() {
+            return Err(Errno::EOVERFLOW.into());
+        }
+        let mut len = len.min(self.inode(source.file)?.size.saturating_sub(from));
+        if to < 1 << 63 {
+            if to >= self.size_max() {
+                return Err(Errno::EFBIG.into());
+            }
+            len = len.min(self.size_max() - to);
+        }
+        let overlaps = source.file == target.file && to + len > from && to < from + len;
+        if overlaps || from.max(to) >= 1 << 63 {
+            return Err(Errno::EINVAL.into());
+        }
+        Ok(len.min(CALL_MAX))
+    }
+
+    /// Copies `len` bytes, or fewer: how many.
+    fn copy_steps(
+        &self,
+        who: &Credentials,
+        (source, from): (&OpenFile, u64),
+        (target, to): (&OpenFile, u64),
+        len: u64,
+    ) -> Result<u64> {
+        let mut buffer = [0; STEP as usize];
+        let mut done = 0;
+        while done < len {
+            let step = STEP.min(len - done) as usize;
+            let buffer = buffer.get_mut(..step).unwrap_or_default();
+            let copied = self
+                .skip_hole(who, (source, from + done), (target, to + done), len - done)
+                .and_then(|skipped| match skipped {
+                    0 => self.copy_step(who, (source, from + done), (target, to + done), buffer),
+                    skipped => Ok(skipped),
+                });
+            match copied {
+                Ok(0) => break,
+                Ok(copied) => done += copied,
+                // What is done stays, and the rest is told to be missing.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Copies as many bytes as `buffer` has, or fewer: how many.
+    fn copy_step(
+        &self,
+        who: &Credentials,
+        (source, from): (&OpenFile, u64),
+        (target, to): (&OpenFile, u64),
+        buffer: &mut [u8],
+    ) -> Result<u64> {
+        let len = self.read_file(source.file, from, buffer)?;
+        let bytes = buffer.get(..len).unwrap_or_default();
+        self.write(who, target.file, WriteAt::Offset(to), bytes).map(|(_, len)| len)
+    }
+
+    /// If the next [`STEP`] bytes of `len` to copy, or all, are a hole, and the target has nothing
+    /// there: lets it have a hole, too, and says how long.
+    fn skip_hole(
+        &self,
+        who: &Credentials,
+        (source, from): (&OpenFile, u64),
+        (target, to): (&OpenFile, u64),
+        len: u64,
+    ) -> Result<u64> {
+        let data = match self.seek(source.file, Seek::Data, from) {
+            Ok(data) => data,
+            // All the rest, unless the file has become shorter.
+            Err(Error::Refused(Errno::ENXIO)) => self.inode(source.file)?.size.max(from),
+            Err(error) => return Err(error),
+        };
+        let hole = (data - from).min(len);
+        let is_long = hole > 0 && hole >= STEP.min(len);
+        if !is_long || !self.stretch(who, target.file, to, to + hole)? {
+            return Ok(0);
+        }
+        Ok(hole)
+    }
+
+    /// The inode of `file` as it is now.
+    pub(super) fn inode(&self, file: FileId) -> Result<Inode> {
+        self.read(file.number, |view| load(view, file).map(|(inode, _)| inode))
+    }
+}
