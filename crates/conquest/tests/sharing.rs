@@ -173,8 +173,10 @@ fn only_waits_for_locks_are_interrupted() {
             for number in 0..2000 {
                 waiting.write_at(&[1; 3000], number).unwrap();
             }
-            let interrupted = waiting.lock().unwrap_err();
-            let of_range = waiting.lock_range(MINE, 3.., LockMode::Exclusive, Wait::Forever);
+            // Not for ever, should nothing come of the signals.
+            let wait = Wait::AtMost(Duration::from_secs(20));
+            let interrupted = waiting.lock_as(LockMode::Exclusive, wait).unwrap_err();
+            let of_range = waiting.lock_range(MINE, 3.., LockMode::Exclusive, wait);
             is_done.store(true, Ordering::Relaxed);
             (interrupted, of_range)
         });
