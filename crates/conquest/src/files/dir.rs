@@ -52,7 +52,7 @@ impl Dir {
     /// `EBADF` if only its name was asked for.
     pub fn node(&self) -> Result<Node<'_>> {
         let open = self.handle.opened()?;
-        Ok(Node { session: self.handle.session(), id: open.file, called: self.handle.called() })
+        Ok(Node { actor: self.handle.actor(), id: open.file, called: self.handle.called() })
     }
 
     /// What is known of it.
@@ -61,7 +61,7 @@ impl Dir {
     /// As fstat(2).
     pub fn metadata(&self) -> Result<Metadata> {
         let open = self.handle.own()?;
-        let stat = self.handle.session().fs().stat(open.file);
+        let stat = self.handle.actor().fs().stat(open.file);
         stat.map(Metadata::new).map_err(self.handle.called().fail())
     }
 

@@ -42,8 +42,8 @@ impl File {
         work: impl FnOnce(&Fs, &Rules<'_>, &OpenFile) -> conquest_fs::Result<T>,
     ) -> Result<T> {
         let open = self.0.own()?;
-        let session = self.0.session();
-        work(session.fs(), &session.who(), open).map_err(self.0.called().fail())
+        let actor = self.0.actor();
+        work(actor.fs(), &actor.who(), open).map_err(self.0.called().fail())
     }
 
     /// Which file it is.
@@ -72,7 +72,7 @@ impl File {
     /// `EBADF` if it is open for its name only.
     pub fn node(&self) -> Result<Node<'_>> {
         let open = self.0.opened()?;
-        Ok(Node { session: self.0.session(), id: open.file, called: self.0.called() })
+        Ok(Node { actor: self.0.actor(), id: open.file, called: self.0.called() })
     }
 
     /// What is known of it.
@@ -190,7 +190,7 @@ impl File {
         len: u64,
     ) -> Result<u64> {
         let other = target.0.own()?;
-        let is_same_store = Arc::ptr_eq(&self.0.session().store, &target.0.session().store);
+        let is_same_store = Arc::ptr_eq(&self.0.actor().store, &target.0.actor().store);
         self.with(|fs, who, open| match is_same_store {
             true => {
                 let source = End { open, at: from };

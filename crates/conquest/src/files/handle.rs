@@ -10,8 +10,8 @@ use conquest_access::{self as access, Errno};
 use conquest_fs::locks::Owner;
 use conquest_fs::open::OpenFile;
 
+use super::actor::{Actor, Called, Counted};
 use super::error::Reason;
-use super::session::{Called, Counted, Session};
 use crate::name::Name;
 use crate::{Fs, Result};
 
@@ -27,24 +27,24 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// What `work` opens for `session`, and the caller calls so.
+    /// What `work` opens for `actor`, and the caller calls so.
     pub(super) fn open(
-        session: &Arc<Session>,
+        actor: &Arc<Actor>,
         called: Called<'_>,
         work: impl FnOnce(&Fs, &access::Credentials<'_>) -> conquest_fs::Result<OpenFile>,
     ) -> Result<Handle> {
-        let opened = Counted::new(session).and_then(|counted| {
-            let open = work(session.fs(), &session.who())?;
+        let opened = Counted::new(actor).and_then(|counted| {
+            let open = work(actor.fs(), &actor.who())?;
             Ok((counted, open))
         });
         let (counted, open) = opened.map_err(called.fail())?;
-        let life = session.fs().core().life();
+        let life = actor.fs().core().life();
         Ok(Handle { counted, open, name: called.name(), life, is_closed: false })
     }
 
     /// Who opened it.
-    pub(super) fn session(&self) -> &Arc<Session> {
-        self.counted.session()
+    pub(super) fn actor(&self) -> &Arc<Actor> {
+        self.counted.actor()
     }
 
     /// What the caller called it.
@@ -58,7 +58,7 @@ impl Handle {
     }
 
     fn is_own(&self) -> bool {
-        self.life.is_some() && self.session().fs().core().life() == self.life
+        self.life.is_some() && self.actor().fs().core().life() == self.life
     }
 
     /// The description, for the process that opened it.
@@ -76,7 +76,7 @@ impl Handle {
 
     /// Tells whether what was done to it is as durable as it can get.
     pub(super) fn sync(&self) -> Result<()> {
-        self.session().fs().sync(self.own()?).map_err(self.called().fail())
+        self.actor().fs().sync(self.own()?).map_err(self.called().fail())
     }
 
     /// Closes it.
@@ -90,9 +90,9 @@ impl Handle {
 
     fn end(&mut self) -> Result<()> {
         self.is_closed = true;
-        let fs = self.session().fs();
+        let fs = self.actor().fs();
         // As POSIX has it: closing any descriptor of a file ends all the process's locks on it.
-        let released = match self.session().store.may_have_records() {
+        let released = match self.actor().store.may_have_records() {
             true => fs.release_records(&self.open, Owner::Process(0)),
             false => Ok(()),
         };

@@ -92,7 +92,7 @@ impl File {
         wait: Wait,
     ) -> Result<()> {
         if matches!(owner, Owner::Process(_)) && mode.is_some() {
-            self.handle().session().store.note_records();
+            self.handle().actor().store.note_records();
         }
         self.with(|fs, _, open| fs.set_record(open, owner, record(&range, mode)?, wait))
     }

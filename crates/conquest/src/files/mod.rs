@@ -10,6 +10,7 @@
 //!   of that, the parent's stays open ([`handle`]);
 //! - every error names what the caller named.
 
+pub(crate) mod actor;
 mod attributes;
 mod credentials;
 mod dir;
@@ -24,7 +25,6 @@ mod metadata;
 mod node;
 mod options;
 mod paths;
-pub(crate) mod session;
 mod whole;
 
 pub use credentials::Credentials;
@@ -49,15 +49,15 @@ use conquest_fs::walk::{Base, PATH_MAX};
 
 use crate::name::Name;
 use crate::{Fs, Result, Store};
+use actor::{Actor, Called};
 use error::FileError as Failure;
 use handle::Handle;
 use local::with_copy;
-use session::{Called, Session};
 
 /// The files of a store as somebody sees them from some directory. Cheap to clone; for any thread.
 #[derive(Clone, Debug)]
 pub struct Files {
-    session: Arc<Session>,
+    actor: Arc<Actor>,
     base: Base,
     /// `RESOLVE_CACHED`.
     is_cached: bool,
@@ -76,8 +76,8 @@ impl Store {
     #[must_use]
     pub fn files_as(&self, who: Credentials) -> Files {
         let root = self.fs().root();
-        let session = Arc::new(Session { store: Arc::clone(self.attachment()), who });
-        Files { session, base: Base::new(root, root), is_cached: false }
+        let actor = Arc::new(Actor { store: Arc::clone(self.attachment()), who });
+        Files { actor, base: Base::new(root, root), is_cached: false }
     }
 }
 
@@ -85,14 +85,14 @@ impl Files {
     /// The same as `who` sees them.
     #[must_use]
     pub fn acting_as(&self, who: Credentials) -> Files {
-        let store = Arc::clone(&self.session.store);
-        Files { session: Arc::new(Session { store, who }), ..self.clone() }
+        let store = Arc::clone(&self.actor.store);
+        Files { actor: Arc::new(Actor { store, who }), ..self.clone() }
     }
 
     /// Who acts.
     #[must_use]
     pub fn credentials(&self) -> &Credentials {
-        &self.session.who
+        &self.actor.who
     }
 
     /// The same, with relative paths that begin at `dir`. Nothing keeps the directory: once it is
@@ -127,7 +127,7 @@ impl Files {
 
     /// The engine below.
     pub(crate) fn fs(&self) -> &Fs {
-        self.session.fs()
+        self.actor.fs()
     }
 
     /// Does `work` with `path`.
@@ -137,7 +137,7 @@ impl Files {
         work: impl FnOnce(&Fs, &access::Credentials<'_>, At<'_>) -> conquest_fs::Result<T>,
     ) -> Result<T> {
         let path = path.as_os_str().as_bytes();
-        self.copied(path, |at| work(self.fs(), &self.session.who(), at))
+        self.copied(path, |at| work(self.fs(), &self.actor.who(), at))
             .map_err(Called::Path(path).fail())
     }
 
@@ -150,7 +150,7 @@ impl Files {
     ) -> Result<T> {
         let [old, new] = [old, new].map(|path| path.as_os_str().as_bytes());
         let done = self.copied(old, |old| {
-            self.copied(new, |new| work(self.fs(), &self.session.who(), old, new))
+            self.copied(new, |new| work(self.fs(), &self.actor.who(), old, new))
         });
         done.map_err(|error| Failure::of_two(Name::new(old), Name::new(new), error).into())
     }
@@ -170,7 +170,7 @@ impl Files {
     fn open_handle(&self, path: &Path, how: &How) -> Result<Handle> {
         let path = path.as_os_str().as_bytes();
         let makes = how.create.is_some() || how.temporary || how.open.truncate;
-        Handle::open(&self.session, Called::Path(path), |fs, who| match self.is_cached && makes {
+        Handle::open(&self.actor, Called::Path(path), |fs, who| match self.is_cached && makes {
             true => Err(Errno::EAGAIN.into()),
             false => self.copied(path, |at| fs.open_at(who, at, how)),
         })
@@ -180,7 +180,7 @@ impl Files {
     /// files does.
     #[must_use]
     pub fn node(&self, id: FileId) -> Node<'_> {
-        Node { session: &self.session, id, called: Called::Id(id) }
+        Node { actor: &self.actor, id, called: Called::Id(id) }
     }
 
     /// The root directory: where absolute paths begin.

@@ -12,10 +12,10 @@ use conquest_fs::dir::FileType;
 use conquest_fs::names::{Listing, New, Renaming};
 use conquest_fs::walk::PATH_MAX;
 
+use super::actor::{Actor, Called};
 use super::handle::Handle;
 use super::local::with_copy;
 use super::options::OpenOptions;
-use super::session::{Called, Session};
 use super::{File, Metadata};
 use crate::{Fs, Result};
 
@@ -23,7 +23,7 @@ use crate::{Fs, Result};
 /// `ESTALE`.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'f> {
-    pub(super) session: &'f std::sync::Arc<Session>,
+    pub(super) actor: &'f std::sync::Arc<Actor>,
     pub(super) id: FileId,
     pub(super) called: Called<'f>,
 }
@@ -40,7 +40,7 @@ impl Node<'_> {
         &self,
         work: impl FnOnce(&Fs, &Credentials<'_>, FileId) -> conquest_fs::Result<T>,
     ) -> Result<T> {
-        work(self.session.fs(), &self.session.who(), self.id).map_err(self.called.fail())
+        work(self.actor.fs(), &self.actor.who(), self.id).map_err(self.called.fail())
     }
 
     /// Does `work` with the file and a copy of `name`.
@@ -59,7 +59,7 @@ impl Node<'_> {
     pub fn open(&self, options: &OpenOptions) -> Result<File> {
         let how = options.how().map_err(self.called.fail())?;
         let open = |fs: &Fs, who: &Credentials<'_>| fs.open_file(who, self.id, &how);
-        Ok(File::new(Handle::open(self.session, self.called, open)?))
+        Ok(File::new(Handle::open(self.actor, self.called, open)?))
     }
 
     /// What is known of it.

@@ -9,7 +9,7 @@ use conquest_fs::attributes::SetTime;
 use conquest_fs::names::{New, Renaming};
 use conquest_fs::walk::{Last, Parent};
 
-use super::session::Called;
+use super::actor::Called;
 use super::{File, Files, Metadata, Node};
 use crate::Result;
 
@@ -27,7 +27,7 @@ impl Files {
         let path = path.as_ref();
         let id = self.at(path, |fs, who, at| fs.find(who, at, follow))?;
         let called = Called::Path(path.as_os_str().as_bytes());
-        Ok(Node { session: &self.session, id, called })
+        Ok(Node { actor: &self.actor, id, called })
     }
 
     /// The directory in which the last name of `path` is, or would be, and that name.
@@ -221,6 +221,6 @@ impl Files {
     /// Space of the store, in bytes.
     #[must_use]
     pub fn usage(&self) -> crate::Usage {
-        self.session.store.usage()
+        self.actor.store.usage()
     }
 }

@@ -11,7 +11,7 @@ use super::lock::{StoreLock, absolute};
 use super::settings::{Settings, is_absent};
 use super::{Attach, Store, live, make, region};
 use crate::error::failed;
-use crate::files::session::Attachment;
+use crate::files::actor::Attachment;
 use crate::{Error, Result};
 
 impl Store {

@@ -8,7 +8,7 @@ use conquest_format::GROUP;
 use super::Store;
 use super::shape::{groups_in, within};
 use crate::error::failed;
-use crate::files::session::Attachment;
+use crate::files::actor::Attachment;
 use crate::{Error, Result};
 
 impl Store {

@@ -13,7 +13,7 @@ use super::new::{Medium, Placement};
 use super::place::Space;
 use super::{Store, default_place, directory, region};
 use crate::Id;
-use crate::files::session::Attachment;
+use crate::files::actor::Attachment;
 
 /// The first number of users who log in.
 const USERS: u32 = 1000;

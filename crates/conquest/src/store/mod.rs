@@ -26,7 +26,7 @@ use conquest_pm::Holder;
 use conquest_pm::media::Swap;
 use conquest_pm::persist::Request;
 
-use crate::files::session::Attachment;
+use crate::files::actor::Attachment;
 use crate::{Error, Fs, Id, Result};
 use new::Placement;
 use settings::Settings;

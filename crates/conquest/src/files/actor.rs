@@ -61,12 +61,12 @@ impl Attachment {
 
 /// Somebody who works on a store.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct Actor {
     pub(super) store: Arc<Attachment>,
     pub(super) who: Credentials,
 }
 
-impl Session {
+impl Actor {
     pub(super) fn fs(&self) -> &Fs {
         &self.store.fs
     }
@@ -77,21 +77,21 @@ impl Session {
     }
 }
 
-/// A session with a file that is open, or being opened: the store is not detached meanwhile.
+/// A actor with a file that is open, or being opened: the store is not detached meanwhile.
 #[derive(Debug)]
-pub(super) struct Counted(Arc<Session>);
+pub(super) struct Counted(Arc<Actor>);
 
 impl Counted {
     /// One more.
-    pub(super) fn new(session: &Arc<Session>) -> conquest_fs::Result<Counted> {
-        let counted = Counted(Arc::clone(session));
-        match session.store.open.fetch_add(1, Ordering::SeqCst) {
+    pub(super) fn new(actor: &Arc<Actor>) -> conquest_fs::Result<Counted> {
+        let counted = Counted(Arc::clone(actor));
+        match actor.store.open.fetch_add(1, Ordering::SeqCst) {
             DETACHED.. => Err(conquest_pm::Error::Failed { reason: "it was detached" }.into()),
             _ => Ok(counted),
         }
     }
 
-    pub(super) fn session(&self) -> &Arc<Session> {
+    pub(super) fn actor(&self) -> &Arc<Actor> {
         &self.0
     }
 }
