@@ -14,6 +14,17 @@ pub enum AclKind {
     Default,
 }
 
+impl AclKind {
+    /// The attribute that is the list.
+    #[must_use]
+    pub const fn attribute(self) -> &'static [u8] {
+        match self {
+            AclKind::Access => b"system.posix_acl_access",
+            AclKind::Default => b"system.posix_acl_default",
+        }
+    }
+}
+
 /// What setting a list does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SetAcl {

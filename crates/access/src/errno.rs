@@ -42,6 +42,7 @@ numbers! {
     EMLINK: "It has all the names that it can have.",
     ENAMETOOLONG: "A name or a path is too long.",
     ENOSPC: "There is no space.",
+    ENOMEM: "There is no memory for the call.",
     ENFILE: "Too many files are open.",
     ENOLCK: "There are too many locks.",
     EOVERFLOW: "It would pass the last byte that a file can have.",

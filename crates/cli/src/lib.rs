@@ -18,7 +18,7 @@ mod output;
 mod people;
 mod place;
 mod progress;
-mod quote;
+
 mod reason;
 mod report;
 mod rng;

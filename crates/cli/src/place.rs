@@ -8,8 +8,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::quote;
 use crate::reason::{Reason, Result};
+use conquest::quote;
 
 /// What an argument names.
 #[derive(Clone, PartialEq, Eq, Debug)]

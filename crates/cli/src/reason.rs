@@ -2,7 +2,7 @@
 
 use std::io;
 
-use conquest_access::Errno;
+use conquest::{Errno, FileError};
 
 /// What a function that can fail returns.
 pub(crate) type Result<T> = core::result::Result<T, Reason>;
@@ -13,12 +13,12 @@ pub(crate) enum Reason {
     /// The system says so.
     #[error("{}", words(.0))]
     System(#[from] io::Error),
-    /// The file system in a store says so.
-    #[error("{}", words_of_store(.0))]
-    Files(#[from] conquest_fs::Error),
+    /// A store says so, of a file that the message names already.
+    #[error("{}", .0.reason())]
+    File(FileError),
     /// The store as a whole says so.
     #[error("{0}")]
-    Store(#[from] conquest::Error),
+    Store(conquest::Error),
     /// A rule of this program, with what to do about it.
     #[error("{0}")]
     Rule(String),
@@ -37,7 +37,7 @@ impl Reason {
     pub(crate) fn errno(&self) -> Option<i32> {
         match self {
             Reason::System(error) => error.raw_os_error(),
-            Reason::Files(error) => Some(error.errno().number()),
+            Reason::File(error) => Some(error.errno().number()),
             Reason::Store(_) | Reason::Rule(_) | Reason::Stopped => None,
         }
     }
@@ -54,9 +54,18 @@ impl From<rustix::io::Errno> for Reason {
     }
 }
 
+impl From<conquest::Error> for Reason {
+    fn from(error: conquest::Error) -> Reason {
+        match error {
+            conquest::Error::File(error) => Reason::File(error),
+            error => Reason::Store(error),
+        }
+    }
+}
+
 impl From<Errno> for Reason {
     fn from(errno: Errno) -> Reason {
-        Reason::Files(errno.into())
+        Reason::System(io::Error::from_raw_os_error(errno.number()))
     }
 }
 
@@ -66,15 +75,6 @@ pub(crate) fn words(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(number) => text.trim_end_matches(&format!(" (os error {number})")).to_owned(),
         None => text,
-    }
-}
-
-/// The system's words where the store says no more than an error number.
-fn words_of_store(error: &conquest_fs::Error) -> String {
-    match error {
-        conquest_fs::Error::Refused(errno) => words(&io::Error::from_raw_os_error(errno.number())),
-        conquest_fs::Error::Stale => "it was removed meanwhile".into(),
-        other => other.to_string(),
     }
 }
 

@@ -7,10 +7,18 @@ use conquest::{Attach, Store};
 use crate::reason::Result;
 use crate::tree::Inner;
 
+/// An attached store.
+struct Open {
+    /// Its directory, by which it is known again.
+    key: PathBuf,
+    store: Store,
+    files: Inner,
+}
+
 /// Attached stores.
 #[derive(Default)]
 pub(crate) struct Session {
-    stores: Vec<(PathBuf, Store)>,
+    stores: Vec<Open>,
 }
 
 impl Session {
@@ -20,17 +28,18 @@ impl Session {
     /// Why it can't be attached, with its name.
     pub(crate) fn open(&mut self, directory: &Path) -> Result<usize> {
         let key = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
-        if let Some(at) = self.stores.iter().position(|(other, _)| *other == key) {
+        if let Some(at) = self.stores.iter().position(|open| open.key == key) {
             return Ok(at);
         }
         let store = attach(directory)?;
-        self.stores.push((key, store));
+        let files = Inner::new(&store)?;
+        self.stores.push(Open { key, store, files });
         Ok(self.stores.len() - 1)
     }
 
     /// The files of the store at `place`, which [`Session::open`] gave.
-    pub(crate) fn files(&self, place: usize) -> Option<Inner<'_>> {
-        self.stores.get(place).map(|(_, store)| Inner::new(store.fs()))
+    pub(crate) fn files(&self, place: usize) -> Option<Inner> {
+        self.stores.get(place).map(|open| open.files.clone())
     }
 
     /// Detaches all of them.
@@ -39,8 +48,8 @@ impl Session {
     /// The first one's reason.
     pub(crate) fn close(self) -> Result<()> {
         let mut first = Ok(());
-        for (_, store) in self.stores {
-            let closed = store.detach();
+        for open in self.stores {
+            let closed = open.store.detach();
             if first.is_ok() {
                 first = closed;
             }
@@ -54,13 +63,12 @@ impl Session {
 /// # Errors
 /// Why it can't be attached, with its name.
 pub(crate) fn attach(directory: &Path) -> Result<Store> {
-    crate::who::load()?;
     let how = Attach { on_slow: Some(std::sync::Arc::new(slow)), ..Attach::default() };
     Ok(Store::attach(directory, &how)?)
 }
 
 /// Says whom this process is waiting for.
-fn slow(holder: conquest_pm::Holder) {
+fn slow(holder: conquest::Holder) {
     let stopped = if holder.state == Some('T') { " (stopped)" } else { "" };
     eprintln!(
         "conquest: waiting for process {}, thread {}{stopped}, for {:.0} s",

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::Id;
+use crate::files::FileError;
 use crate::store::attached::Names;
 use crate::store::identity::Place;
 use crate::store::new::Medium;
@@ -28,6 +29,9 @@ pub enum Error {
     /// The file system says so.
     #[error(transparent)]
     Fs(#[from] conquest_fs::Error),
+    /// An operation on a file failed.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The directory is no store.
     #[error(
         "{directory}: not a store: it has no `store.toml`; name a store's directory, or make one \
@@ -93,6 +97,17 @@ pub enum Error {
         holder: String,
         /// How long this process has waited.
         waited: Duration,
+    },
+    /// Files of the store are open in this process.
+    #[error(
+        "{directory}: {count} files of it are open in this process: close them; it is detached \
+         with the last one"
+    )]
+    FilesOpen {
+        /// The store.
+        directory: PathBuf,
+        /// How many.
+        count: usize,
     },
     /// The core was in RAM, and the machine was restarted.
     #[error(
@@ -358,7 +373,7 @@ pub type Result<T> = core::result::Result<T, Error>;
 impl Error {
     /// The error number that a system call would give.
     #[must_use]
-    pub fn errno(&self) -> i32 {
+    pub fn raw_os_error(&self) -> i32 {
         match self {
             Error::System { source, .. }
             | Error::Core(conquest_pm::Error::System { source, .. }) => {
@@ -369,13 +384,14 @@ impl Error {
             Error::Core(conquest_pm::Error::NoSpace { .. }) => libc::ENOSPC,
             Error::Core(_) => libc::EIO,
             Error::Fs(error) => error.errno().number(),
+            Error::File(error) => error.errno().number(),
             Error::NotAStore { .. } | Error::CoreGone { .. } => libc::ENOENT,
             Error::Exists { .. } | Error::CoreExists { .. } | Error::CopyExists { .. } => {
                 libc::EEXIST
             }
             Error::Occupied { .. } => libc::ENOTEMPTY,
             Error::NewerFormat { .. } | Error::CopyVersion { .. } => libc::EPROTONOSUPPORT,
-            Error::Busy { .. } | Error::Attached { .. } => libc::EBUSY,
+            Error::Busy { .. } | Error::Attached { .. } | Error::FilesOpen { .. } => libc::EBUSY,
             Error::CoreLost { .. } => libc::ENODATA,
             Error::CoreTorn { .. } => libc::EIO,
             Error::CoreForeign { .. }
@@ -392,6 +408,20 @@ impl Error {
             }
             Error::Cancelled => libc::ECANCELED,
         }
+    }
+
+    /// What kind of error the standard library takes it for.
+    #[must_use]
+    pub fn kind(&self) -> std::io::ErrorKind {
+        std::io::Error::from_raw_os_error(self.raw_os_error()).kind()
+    }
+}
+
+/// The error as the standard library's: of the same kind, with the same words. It can be had back
+/// by [`std::io::Error::downcast`].
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> std::io::Error {
+        std::io::Error::new(error.kind(), error)
     }
 }
 

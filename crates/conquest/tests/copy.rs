@@ -182,7 +182,7 @@ fn which_core_is_about_to_be_live_is_known_before_it_gets_its_name() {
     let core = CorePlace::Path(place.clone());
     let options = RestoreOptions { core, progress: Some(&mut progress), ..forced() };
     let refused = restore(&copy, &directory, options).unwrap_err();
-    assert_eq!(refused.errno(), libc::EISDIR, "{refused}");
+    assert_eq!(refused.raw_os_error(), libc::EISDIR, "{refused}");
     let text = std::fs::read_to_string(directory.join("store.toml")).unwrap();
     assert!(text.contains("\n[next]\n"), "{text}");
     assert!(!memory.path().join("core.partial").exists());

@@ -212,7 +212,7 @@ fn a_cancelled_restore_changes_nothing() {
         let options = RestoreOptions { progress: Some(&mut progress), ..forced() };
         let error = restore(&copy, &directory, options).unwrap_err();
         assert!(matches!(error, Error::Cancelled), "{error}");
-        assert_eq!(error.errno(), libc::ECANCELED);
+        assert_eq!(error.raw_os_error(), libc::ECANCELED);
         no_partials(&directory);
         assert_eq!(tree(attach(&directory).fs()), before);
     }
@@ -222,9 +222,9 @@ fn a_cancelled_restore_changes_nothing() {
 fn what_is_no_copy_is_refused() {
     let place = Temporary::in_memory("none");
     let missing = restore(Path::new("/nowhere/copy"), place.path(), forced()).unwrap_err();
-    assert_eq!(missing.errno(), libc::ENOENT, "{missing}");
+    assert_eq!(missing.raw_os_error(), libc::ENOENT, "{missing}");
     let directory = restore(place.path(), place.path(), forced()).unwrap_err();
-    assert_eq!(directory.errno(), libc::EISDIR, "{directory}");
+    assert_eq!(directory.raw_os_error(), libc::EISDIR, "{directory}");
     let (store, _) = saved(&place);
     let core = restore(&store.join("core"), &place.path().join("other"), forced()).unwrap_err();
     assert!(matches!(core, Error::NotACopy { .. }), "{core}");

@@ -61,7 +61,7 @@ fn who_saves_keeps_others_waiting_who_are_told_and_come_in_when_he_dies() {
     let busy = Store::attach(&directory, &hasty).unwrap_err();
     assert!(matches!(busy, Error::Busy { .. }), "{busy}");
     assert!(busy.to_string().contains(&format!("process {} (saving", saver.id())), "{busy}");
-    assert_eq!(busy.errno(), libc::EBUSY);
+    assert_eq!(busy.raw_os_error(), libc::EBUSY);
     kill(saver);
     check(Store::attach(&directory, &hasty).unwrap().fs());
 }

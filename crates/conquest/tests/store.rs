@@ -227,7 +227,7 @@ fn impossible_numbers_leave_nothing_behind() {
     ] {
         let refused = Store::make(&directory, &new).unwrap_err();
         assert!(matches!(refused, Error::Range { .. }), "{refused}");
-        assert_eq!(refused.errno(), libc::EINVAL);
+        assert_eq!(refused.raw_os_error(), libc::EINVAL);
         assert!(!directory.exists());
     }
 }
@@ -239,7 +239,7 @@ fn what_is_no_store_is_named_and_left_alone() {
     let place = Temporary::on_disk("none");
     let missing = refused(&place.path().join("missing"));
     assert!(matches!(missing, Error::NotAStore { .. }), "{missing}");
-    assert_eq!(missing.errno(), libc::ENOENT);
+    assert_eq!(missing.raw_os_error(), libc::ENOENT);
     assert!(matches!(refused(place.path()), Error::NotAStore { .. }));
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
     std::fs::write(place.path().join("file"), b"").unwrap();

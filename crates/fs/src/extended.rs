@@ -23,10 +23,7 @@ use crate::{Reader, Result};
 
 /// The name of an access list.
 pub(crate) const fn name_of(kind: AclKind) -> &'static [u8] {
-    match kind {
-        AclKind::Access => b"system.posix_acl_access",
-        AclKind::Default => b"system.posix_acl_default",
-    }
+    kind.attribute()
 }
 
 /// A file's attributes: names and values, in the order of the names.

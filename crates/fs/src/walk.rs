@@ -27,7 +27,8 @@ const TRIES: u32 = 32;
 /// Where walks begin, and how far they may go: the `RESOLVE_` flags of openat2(2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Base {
-    /// Where absolute paths begin.
+    /// Where absolute paths begin, and what `..` does not lead out of (`RESOLVE_IN_ROOT` if it is
+    /// `start`).
     pub root: FileId,
     /// Where others do.
     pub start: FileId,
@@ -132,7 +133,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 let number = parent.directory.number;
                 self.read(number, |view| searchable(view, who, parent.directory).map(drop))?;
             }
-            Ok((parent, walk.went_up && base.beneath))
+            Ok((parent, walk.went_up && self.confines(base)))
         })
     }
 
@@ -152,7 +153,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         self.steadily(|| {
             let mut walk = Walk { base: *base, who, links: 0, went_up: false };
             let found = self.end(&mut walk, base.start, path, follow)?;
-            Ok((found, walk.went_up && base.beneath))
+            Ok((found, walk.went_up && self.confines(base)))
         })
     }
 
@@ -183,7 +184,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 end = self.try_end(&mut walk, start, target, makes)?;
                 end.slash |= slash;
             }
-            Ok((end, walk.went_up && base.beneath))
+            Ok((end, walk.went_up && self.confines(base)))
         })
     }
 
@@ -201,6 +202,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let found = self.lookup(walk.who, directory, name)?;
         Ok(End { directory, name: LocalName::new(name), slash, found })
+    }
+
+    /// Whether walks from `base` must not lead out of a directory.
+    fn confines(&self, base: &Base) -> bool {
+        base.beneath || base.root != self.root()
     }
 
     /// What `walk` finds, once no directory is moved meanwhile; the walk says whether it matters in

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use conquest_fs::locks::{Conflict, END, Mode, Owner, Record};
+use conquest_fs::locks::{Conflict, END, Mode, Owner, Record, Wait};
 use conquest_fs::open::OpenFile;
 use conquest_fs::{Errno, Error};
 use conquest_peers::machine::{self, Kind};
@@ -73,14 +73,14 @@ fn ask_ours(files: &Files, owner: u64, open_file: &mut OpenFile, flags: i32, ask
     match ask {
         Ask::Set { of_open, offset, len, mode } => {
             let record = Record::new(offset, len, mode).map_err(|errno| errno.number())?;
-            let set = files.set_record(open_file, owner(of_open), record, false);
+            let set = files.set_record(open_file, owner(of_open), record, Wait::No);
             set.map(|()| None).map_err(number)
         }
         Ask::Test { of_open, offset, len, mode } => {
             let record = Record::new(offset, len, Some(mode)).map_err(|errno| errno.number())?;
             files.test_record(open_file, owner(of_open), record).map_err(number)
         }
-        Ask::Flock(mode) => files.flock(open_file, mode, false).map(|()| None).map_err(number),
+        Ask::Flock(mode) => files.flock(open_file, mode, Wait::No).map(|()| None).map_err(number),
         Ask::Reopen => {
             files.release_records(open_file, owner(false)).unwrap();
             files.close(open_file).unwrap();
@@ -225,21 +225,23 @@ fn part(first: u64, last: u64) -> Record {
 fn who_waits_gets_the_lock_when_it_is_given_up() {
     let files = Arc::new(store(2, END));
     let [first, second] = [0, 1].map(|_| open(&files, "a", libc::O_RDWR | libc::O_CREAT));
-    files.set_record(&first, Owner::Process(1), part(0, 9), false).unwrap();
-    let waiting =
-        waits(&files, move |files| files.set_record(&second, Owner::Process(2), part(5, 6), true));
+    files.set_record(&first, Owner::Process(1), part(0, 9), Wait::No).unwrap();
+    let waiting = waits(&files, move |files| {
+        files.set_record(&second, Owner::Process(2), part(5, 6), Wait::Forever)
+    });
     assert!(waiting.recv_timeout(SHORT).is_err());
     let begin = Instant::now();
     files
-        .set_record(&first, Owner::Process(1), Record { mode: None, ..part(5, 9) }, false)
+        .set_record(&first, Owner::Process(1), Record { mode: None, ..part(5, 9) }, Wait::No)
         .unwrap();
     waiting.recv_timeout(LONG).unwrap().unwrap();
     println!("got it after {:?}", begin.elapsed());
-    let refused = files.set_record(&first, Owner::Process(1), part(6, 6), false);
+    let refused = files.set_record(&first, Owner::Process(1), part(6, 6), Wait::No);
     assert_eq!(refused.unwrap_err().errno(), Errno::EAGAIN);
     // And so with `flock`, by closing.
-    files.flock(&first, Some(Mode::Exclusive), false).unwrap();
-    let waiting = waits(&files, move |files| files.flock(&second, Some(Mode::Shared), true));
+    files.flock(&first, Some(Mode::Exclusive), Wait::No).unwrap();
+    let waiting =
+        waits(&files, move |files| files.flock(&second, Some(Mode::Shared), Wait::Forever));
     assert!(waiting.recv_timeout(SHORT).is_err());
     files.close(&first).unwrap();
     waiting.recv_timeout(LONG).unwrap().unwrap();
@@ -251,17 +253,17 @@ fn who_would_wait_for_ever_is_refused() {
     let names = ["a", "b", "c"];
     let opened = names.map(|name| open(&files, name, libc::O_RDWR | libc::O_CREAT));
     for (owner, file) in (1..).zip(&opened) {
-        files.set_record(file, Owner::Process(owner), part(0, 0), false).unwrap();
+        files.set_record(file, Owner::Process(owner), part(0, 0), Wait::No).unwrap();
     }
     // 1 waits for 2, 2 for 3; then 3 must not wait for 1.
     let mut waiting = Vec::new();
     for (owner, file) in [(1, opened[1]), (2, opened[2])] {
         waiting.push(waits(&files, move |files| {
-            files.set_record(&file, Owner::Process(owner), part(0, 0), true)
+            files.set_record(&file, Owner::Process(owner), part(0, 0), Wait::Forever)
         }));
         assert!(waiting[waiting.len() - 1].recv_timeout(SHORT).is_err());
     }
-    let refused = files.set_record(&opened[0], Owner::Process(3), part(0, 0), true);
+    let refused = files.set_record(&opened[0], Owner::Process(3), part(0, 0), Wait::Forever);
     assert_eq!(refused.unwrap_err().errno(), Errno::EDEADLK);
     // He gives up what he has: one after the other gets his.
     files.release_records(&opened[2], Owner::Process(3)).unwrap();

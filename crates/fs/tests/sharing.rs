@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use conquest_fs::locks::{self, Mode, Owner, Record};
+use conquest_fs::locks::{self, Mode, Owner, Record, Wait};
 use conquest_fs::names::Removal;
 use conquest_fs::open::share::Status;
 use conquest_fs::open::{OpenFile, Whence, bury};
@@ -154,7 +154,7 @@ impl Worker<'_> {
                 ("fcntl", set.map(nothing), sys::set_status(kernels, append | skip).map(nothing))
             }
             12 | 13 => {
-                let set = files.flock(ours, mode, false).map_err(number);
+                let set = files.flock(ours, mode, Wait::No).map_err(number);
                 let answer = sys::flock(kernels, flock | libc::LOCK_NB).map(nothing);
                 ("flock", set.map(nothing), answer)
             }
@@ -183,7 +183,7 @@ impl Worker<'_> {
         let (offset, len) = (rng.below(8) as i64, rng.below(4) as i64);
         let owner = if of_open { Owner::Open } else { Owner::Process(0) };
         let record = Record::new(offset, len, mode).unwrap();
-        let set = self.files.set_record(ours, owner, record, false).map_err(number);
+        let set = self.files.set_record(ours, owner, record, Wait::No).map_err(number);
         let command = if of_open { libc::F_OFD_SETLK } else { libc::F_SETLK };
         let record = sys::Record { kind: kernel_mode(mode).0, offset, len };
         let answer = sys::record(kernels, command, record).map(|_| Vec::new());
@@ -327,7 +327,7 @@ fn a_lock_of_a_shared_description_outlives_its_setter() {
             let parcel = parcel.take().unwrap();
             let parcel = files.core().receive(parcel.slot(), parcel.into_carried()).unwrap();
             let inside = files.unpack(parcel).unwrap();
-            files.flock(&inside[0].1, Some(Mode::Exclusive), false).unwrap();
+            files.flock(&inside[0].1, Some(Mode::Exclusive), Wait::No).unwrap();
             "locked".to_owned()
         });
     }));
@@ -349,11 +349,11 @@ fn a_lock_of_a_shared_description_outlives_its_setter() {
     // Whoever attaches does that.
     let burying = std::thread::spawn(move || drop(region(three, slow)));
     has_begun.recv_timeout(LONG).unwrap();
-    let refused = files.flock(&other, Some(Mode::Shared), false);
+    let refused = files.flock(&other, Some(Mode::Shared), Wait::No);
     assert_eq!(refused.unwrap_err().errno(), Errno::EAGAIN);
     drop(goes_on);
     burying.join().unwrap();
     files.close(&shared).unwrap();
-    files.flock(&other, Some(Mode::Exclusive), false).unwrap();
+    files.flock(&other, Some(Mode::Exclusive), Wait::No).unwrap();
     process::reap();
 }

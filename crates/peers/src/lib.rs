@@ -1,4 +1,5 @@
-//! File systems of the kernel for tests to compare with, and its system calls as functions.
+//! What tests need of the kernel: its file systems to compare with, its system calls as functions,
+//! forked children, and memory that is not there.
 //!
 //! Invariants:
 //! - a file system is mounted in a namespace of its own, by a process of its own, and goes with it;
@@ -6,6 +7,8 @@
 // Helpers of tests: they fail as tests do, and their names say what they do.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+pub mod child;
+pub mod fault;
 pub mod machine;
 pub mod process;
 pub mod sys;

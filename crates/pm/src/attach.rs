@@ -289,6 +289,9 @@ impl<M: Memory, H: Host> Core<M, H> {
             // What failed was the child's own copy.
             self.mend();
         }
+        // What was the parent's is so before the child counts as a process.
+        self.life.fetch_add(1, Ordering::Relaxed);
+        self.memory.full_fence();
         // The parent's claim is not in this process; dropping the copy of it does nothing.
         drop(self.take_claim());
         self.join()

@@ -80,6 +80,8 @@ pub struct Core<M: Memory, H: Host> {
     pub(crate) this: Weak<Self>,
     /// Differs between the values of this type in a process.
     pub(crate) id: u64,
+    /// Forked children on the way here that have become processes of their own.
+    pub(crate) life: AtomicU32,
     failed: AtomicBool,
     reason: Mutex<&'static str>,
 }
@@ -113,6 +115,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             groups_durable: AtomicU64::new(0),
             this: this.clone(),
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            life: AtomicU32::new(0),
             failed: AtomicBool::new(false),
             reason: Mutex::new("its state can't be trusted"),
         })
@@ -133,9 +136,21 @@ impl<M: Memory, H: Host> Core<M, H> {
         &self.host
     }
 
-    /// This process's slot, as [`crate::Batch`] names it.
+    /// This process's slot.
     pub fn slot(&self) -> u32 {
         self.slot.load(Ordering::Relaxed)
+    }
+
+    /// Which process of a line of descent the calling one is, among those that have used this
+    /// value; none in a forked child that has not, yet. What a process has (holdings) is its own
+    /// only if this is as it was when it got it. Two loads.
+    pub fn life(&self) -> Option<u32> {
+        if self.host.is_forked() {
+            return None;
+        }
+        // Who sees that the child is a process sees which one.
+        self.memory.load_fence();
+        Some(self.life.load(Ordering::Relaxed))
     }
 
     /// What `kind` looks like in this region.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use conquest_access::Errno;
+use conquest::Errno;
 
 use super::places;
 use crate::output::Output;
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Cat) -> ExitCode {
     report.code()
 }
 
-fn show(files: &Inner<'_>, inside: &Inside, output: &mut Output) -> Result<()> {
+fn show(files: &Inner, inside: &Inside, output: &mut Output) -> Result<()> {
     let node = files.find(&inside.path, true)?;
     let meta = files.meta(&node)?;
     if meta.is_directory() {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
-use conquest_access::Errno;
+use conquest::Errno;
 
 use crate::copy::between::{Copies, To, is_directory, with_trees};
 use crate::copy::{Existing, Keep, Options};
@@ -106,7 +106,7 @@ fn copy(args: &Cp, report: &Report, session: &mut Session) -> Result<()> {
     };
     let target = Place::parse(last);
     let sources: Vec<Place> = sources.iter().map(|it| Place::parse(it)).collect();
-    crate::who::load()?;
+    crate::who::am_i().map(drop)?;
     let to = destination(session, &sources, target.clone(), args.no_target_directory)?;
     let options = args.options();
     let follow = !(options.recursive || args.no_dereference);

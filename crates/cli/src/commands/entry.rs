@@ -1,7 +1,6 @@
 //! What commands tell of a file.
 
-use conquest_fs::FileId;
-use conquest_fs::attributes::Stat;
+use conquest::Stat;
 use serde::Serialize;
 
 use crate::json::Name;
@@ -41,7 +40,7 @@ impl Entry {
     ///
     /// # Errors
     /// Those of the store.
-    pub(super) fn of(files: &Inner<'_>, name: &[u8], stat: &Stat) -> Result<Entry> {
+    pub(super) fn of(files: &Inner, name: &[u8], stat: &Stat) -> Result<Entry> {
         let file_type = type_of(stat);
         let target = match file_type {
             FileType::Symlink => Some(Name::new(&files.target(&stat.file)?)),
@@ -127,13 +126,6 @@ pub(super) fn letters(file_type: FileType, mode: u32) -> String {
         });
     }
     text
-}
-
-/// Whether a file has an access list: `ls -l` marks it with `+`.
-pub(super) fn has_list(files: &Inner<'_>, node: &FileId) -> bool {
-    let lists: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
-    let has = |name: &[u8]| files.fs.attribute(files.who(), *node, name, &mut []).is_ok();
-    lists.into_iter().any(has)
 }
 
 #[cfg(test)]

@@ -18,10 +18,10 @@ use super::raw::Raw;
 use crate::json::{self, Name};
 use crate::place;
 use crate::progress::Progress;
-use crate::quote;
 use crate::reason::{Reason, Result};
 use crate::report::Report;
 use crate::size::grouped;
+use conquest::quote;
 
 /// Exit codes, as fsck(8) has them: errors were left as they are.
 const UNCORRECTED: u8 = 4;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
-use conquest_access::Errno;
+use conquest::Errno;
 use serde::Serialize;
 
 use crate::copy::between::{Visit, with_trees};
@@ -95,7 +95,7 @@ pub(super) fn transfer(
     let mut session = Session::default();
     let step = Step { args, report, places: [source, target] };
     let done = stop::listen()
-        .and_then(|()| crate::who::load())
+        .and_then(|()| crate::who::am_i().map(drop))
         .and_then(|()| with_trees(&mut session, source, target, step));
     report.take_plain(done);
     report.take_plain(session.close());

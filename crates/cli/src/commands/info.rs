@@ -162,7 +162,7 @@ fn answer(info: &Known) -> Answer {
 
 /// How stores are made durable, in one word.
 fn write_back(info: &Known) -> &'static str {
-    use conquest_pm::persist::WriteBack;
+    use conquest::WriteBack;
     match info.write_back {
         WriteBack::None => "none",
         WriteBack::Eadr => "eadr",

@@ -5,9 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use clap::Args;
-use conquest_access::Errno;
-use conquest_fs::FileId;
-use conquest_fs::walk::Last;
+use conquest::{Errno, FileId, Last};
 
 use crate::copy::temporary;
 use crate::place::{Inside, Place};
@@ -62,7 +60,7 @@ pub(crate) fn run(args: &Ln) -> ExitCode {
     report.code()
 }
 
-fn into(args: &Ln, report: &Report, files: &Inner<'_>, targets: &[OsString], link: &Inside) {
+fn into(args: &Ln, report: &Report, files: &Inner, targets: &[OsString], link: &Inside) {
     let found = files.find(&link.path, true).and_then(|node| files.meta(&node));
     let is_directory = !args.no_target_directory && found.is_ok_and(|meta| meta.is_directory());
     if targets.len() > 1 && !is_directory {
@@ -80,7 +78,7 @@ fn into(args: &Ln, report: &Report, files: &Inner<'_>, targets: &[OsString], lin
         let made = make(args, files, target, &place);
         if report.take(place.label(), made).is_some() && args.verbose {
             let arrow = if args.symbolic { "->" } else { "=>" };
-            let target = crate::quote::always(target.as_bytes());
+            let target = conquest::quote::always(target.as_bytes());
             let line = format!("{} {arrow} {target}\n", place.label());
             // If nobody reads it, the program ends.
             let _ = crate::output::all(line.as_bytes());
@@ -88,30 +86,30 @@ fn into(args: &Ln, report: &Report, files: &Inner<'_>, targets: &[OsString], lin
     }
 }
 
-fn make(args: &Ln, files: &Inner<'_>, target: &OsStr, place: &Inside) -> Result<()> {
-    let parent = files.parent(&place.path)?;
-    let Last::Name { name, slash: false } = parent.last else {
+fn make(args: &Ln, files: &Inner, target: &OsStr, place: &Inside) -> Result<()> {
+    let (directory, last) = files.parent(&place.path)?;
+    let Last::Name { name, slash: false } = last else {
         return Err(Errno::EEXIST.into());
     };
     let original = match args.symbolic {
         true => None,
         false => Some(original(files, target, place)?),
     };
-    let first = put(files, &parent.directory, name, target, original);
+    let first = put(files, &directory, name, target, original);
     match first {
         Err(reason) if args.force && reason.is(Errno::EEXIST) => {
-            replace(files, &parent.directory, name, target, original)
+            replace(files, &directory, name, target, original)
         }
         made => made,
     }
 }
 
 /// The file that is to get a second name.
-fn original(files: &Inner<'_>, target: &OsStr, place: &Inside) -> Result<FileId> {
+fn original(files: &Inner, target: &OsStr, place: &Inside) -> Result<FileId> {
     let Place::Inside(inside) = Place::parse(target) else {
         return Err(Reason::rule(format!(
             "{}: is on the host (name a file of the same store, or use -s)",
-            crate::quote::message(target.as_bytes())
+            conquest::quote::message(target.as_bytes())
         )));
     };
     let is_same = inside.store == place.store
@@ -131,7 +129,7 @@ fn original(files: &Inner<'_>, target: &OsStr, place: &Inside) -> Result<FileId>
 }
 
 fn put(
-    files: &Inner<'_>,
+    files: &Inner,
     directory: &FileId,
     name: &[u8],
     target: &OsStr,
@@ -148,7 +146,7 @@ fn put(
 
 /// Puts the link in the place of what has the name, which is never missing meanwhile.
 fn replace(
-    files: &Inner<'_>,
+    files: &Inner,
     directory: &FileId,
     name: &[u8],
     target: &OsStr,

@@ -4,9 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
-use conquest_access::Errno;
-use conquest_fs::FileId;
-use conquest_fs::walk::Last;
+use conquest::{Errno, FileId, Last};
 
 use super::{mode, places};
 use crate::place::Inside;
@@ -58,7 +56,7 @@ pub(crate) fn run(args: &Mkdir) -> ExitCode {
     report.code()
 }
 
-fn make(args: &Mkdir, files: &Inner<'_>, inside: &Inside, mode: Option<u32>) -> Result<()> {
+fn make(args: &Mkdir, files: &Inner, inside: &Inside, mode: Option<u32>) -> Result<()> {
     let bits = mode.map_or(Bits::Masked(0o777), Bits::Exact);
     if !args.parents {
         let (directory, name) = place_of(files, &inside.path)?;
@@ -66,7 +64,7 @@ fn make(args: &Mkdir, files: &Inner<'_>, inside: &Inside, mode: Option<u32>) -> 
         say(args, &inside.label());
         return Ok(());
     }
-    let mut at = files.fs.root();
+    let mut at = files.root();
     let names: Vec<&[u8]> =
         inside.path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
     let mut so_far = Inside { store: inside.store.clone(), path: b"/".to_vec() };
@@ -95,7 +93,7 @@ fn make(args: &Mkdir, files: &Inner<'_>, inside: &Inside, mode: Option<u32>) -> 
 }
 
 /// The directory called `name` in `at`, which is at `path`; links are followed.
-fn descend(files: &Inner<'_>, at: &FileId, path: &[u8], name: &[u8]) -> Result<FileId> {
+fn descend(files: &Inner, at: &FileId, path: &[u8], name: &[u8]) -> Result<FileId> {
     let mut node = files.child(at, name)?;
     let mut meta = files.meta(&node)?;
     if meta.file_type == crate::tree::FileType::Symlink {
@@ -106,7 +104,7 @@ fn descend(files: &Inner<'_>, at: &FileId, path: &[u8], name: &[u8]) -> Result<F
 }
 
 /// Makes a directory: with `bits`, or as one on the way, in which its owner can go on.
-fn make_step(files: &Inner<'_>, at: &FileId, name: &[u8], bits: Option<Bits>) -> Result<FileId> {
+fn make_step(files: &Inner, at: &FileId, name: &[u8], bits: Option<Bits>) -> Result<FileId> {
     let Some(bits) = bits else {
         let node = files.make(at, name, New::Directory, Bits::Masked(0o777))?;
         let mode = files.meta(&node)?.mode;
@@ -119,10 +117,10 @@ fn make_step(files: &Inner<'_>, at: &FileId, name: &[u8], bits: Option<Bits>) ->
 }
 
 /// The directory and the name of something new.
-fn place_of<'p>(files: &Inner<'_>, path: &'p [u8]) -> Result<(FileId, &'p [u8])> {
-    let parent = files.parent(path)?;
-    match parent.last {
-        Last::Name { name, .. } => Ok((parent.directory, name)),
+fn place_of<'p>(files: &Inner, path: &'p [u8]) -> Result<(FileId, &'p [u8])> {
+    let (directory, last) = files.parent(path)?;
+    match last {
+        Last::Name { name, .. } => Ok((directory, name)),
         _ => Err(Reason::from(Errno::EEXIST)),
     }
 }

@@ -4,10 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
-use conquest_access::Errno;
-use conquest_fs::names::Renaming;
-use conquest_fs::paths::Path;
-use conquest_fs::walk::Base;
+use conquest::{Errno, Renaming};
 
 use super::cp::destination;
 use crate::copy::between::{Copies, To, Visit, with_trees};
@@ -69,7 +66,7 @@ fn move_all(args: &Mv, report: &Report, session: &mut Session) -> Result<()> {
     };
     let target = Place::parse(last);
     let sources: Vec<Place> = sources.iter().map(|it| Place::parse(it)).collect();
-    crate::who::load()?;
+    crate::who::am_i().map(drop)?;
     // A directory is renamed over an empty one only where that is asked for.
     let to = destination(session, &sources, target.clone(), args.no_target_directory)?;
     for source in &sources {
@@ -104,13 +101,11 @@ fn one(args: &Mv, report: &Report, session: &mut Session, source: &Place, to: &T
 }
 
 /// Renames inside a store.
-fn rename(args: &Mv, report: &Report, files: &Inner<'_>, places: [&Place; 2]) -> Result<()> {
+fn rename(args: &Mv, report: &Report, files: &Inner, places: [&Place; 2]) -> Result<()> {
     let [old, new] = places;
-    let base = Base::new(files.fs.root(), files.fs.root());
-    let path = |place: &'_ Place| -> Vec<u8> { place.path().to_vec() };
-    let (from, to) = (path(old), path(new));
-    let node = files.find(&from, false)?;
-    if let Ok(target) = files.find(&to, false) {
+    let (from, to) = (old.path(), new.path());
+    let node = files.find(from, false)?;
+    if let Ok(target) = files.find(to, false) {
         if target == node {
             return Err(Reason::rule(format!("is the same file as {}", new.label())));
         }
@@ -123,9 +118,7 @@ fn rename(args: &Mv, report: &Report, files: &Inner<'_>, places: [&Place; 2]) ->
         }
     }
     let how = if args.no_clobber { Renaming::NoReplace } else { Renaming::Replace };
-    let [from, to] = [&from, &to].map(|bytes| Path { base: &base, bytes });
-    let renamed = files.fs.rename_at(files.who(), from, to, how).map_err(Reason::from);
-    renamed.map_err(|reason| match files.meta(&node) {
+    files.rename_path(from, to, how).map_err(|reason| match files.meta(&node) {
         Ok(meta) if meta.is_directory() && reason.is(Errno::EINVAL) => {
             Reason::rule(format!("cannot move to a subdirectory of itself, {}", new.label()))
         }

@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
-use conquest_access::Errno;
-use conquest_fs::walk::Last;
+use conquest::{Errno, Last};
 
 use super::places;
 use crate::copy::ask;
@@ -60,9 +59,9 @@ pub(crate) fn run(args: &Rm) -> ExitCode {
     report.code()
 }
 
-fn remove(args: &Rm, report: &Report, files: &Inner<'_>, inside: &Inside) -> Result<()> {
-    let parent = files.parent(&inside.path)?;
-    let (name, slash) = match parent.last {
+fn remove(args: &Rm, report: &Report, files: &Inner, inside: &Inside) -> Result<()> {
+    let (directory, last) = files.parent(&inside.path)?;
+    let (name, slash) = match last {
         Last::Name { name, slash } => (name, slash),
         _ if !args.recursive => return Err(Errno::EISDIR.into()),
         Last::Root => {
@@ -74,7 +73,7 @@ fn remove(args: &Rm, report: &Report, files: &Inner<'_>, inside: &Inside) -> Res
             return Err(Reason::rule("refusing to remove '.' or '..' directory: skipping"));
         }
     };
-    let node = files.child(&parent.directory, name)?;
+    let node = files.child(&directory, name)?;
     let is_directory = files.meta(&node)?.is_directory();
     if slash && !is_directory {
         return Err(Errno::ENOTDIR.into());
@@ -87,13 +86,13 @@ fn remove(args: &Rm, report: &Report, files: &Inner<'_>, inside: &Inside) -> Res
         return Ok(());
     }
     if !is_directory || !args.recursive {
-        files.remove(&parent.directory, name, is_directory)?;
+        files.remove(&directory, name, is_directory)?;
         say(args, inside, &Trail::root(), is_directory);
         return Ok(());
     }
     remove_all(
         files,
-        &parent.directory,
+        &directory,
         name,
         &mut |trail, is_directory| say(args, inside, trail, is_directory),
         &mut |trail, reason| report.fail(below(inside, trail).label(), reason),

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
-use conquest_access::flag;
-use conquest_fs::attributes::Stat as Known;
+use conquest::Stat as Known;
+use conquest::flag;
 use serde::Serialize;
 
 use super::{entry, places};
@@ -13,11 +13,11 @@ use crate::clock::Clock;
 use crate::json::{self, Name};
 use crate::people::People;
 use crate::place::Inside;
-use crate::quote;
 use crate::reason::{Reason, Result};
 use crate::report::Report;
 use crate::session::Session;
 use crate::tree::{FileType, Inner, Tree};
+use conquest::quote;
 
 /// Tell everything about files in stores.
 #[derive(Args)]
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Stat) -> ExitCode {
     report.code()
 }
 
-fn tell(args: &Stat, files: &Inner<'_>, inside: &Inside) -> Result<File> {
+fn tell(args: &Stat, files: &Inner, inside: &Inside) -> Result<File> {
     let node = files.find(&inside.path, args.dereference)?;
     let stat = files.stat(node)?;
     let name = inside.split().map_or(b"/".to_vec(), |(_, name)| name.to_vec());
@@ -99,7 +99,7 @@ fn tell(args: &Stat, files: &Inner<'_>, inside: &Inside) -> Result<File> {
 
 fn print(
     args: &Stat,
-    files: &Inner<'_>,
+    files: &Inner,
     inside: &Inside,
     clock: &Clock,
     people: &mut People,
@@ -145,7 +145,7 @@ fn print(
 }
 
 /// Flags, project and attributes, as far as there are any.
-fn extras(files: &Inner<'_>, stat: &Known) -> Result<String> {
+fn extras(files: &Inner, stat: &Known) -> Result<String> {
     let mut text = String::new();
     let names: Vec<&str> = [
         (flag::IMMUTABLE, "immutable"),

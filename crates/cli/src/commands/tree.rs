@@ -5,18 +5,18 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use conquest_fs::FileId;
+use conquest::FileId;
 use serde::Serialize;
 
 use super::{entry, places};
 use crate::json::{self, Name};
 use crate::output::{self, Output};
 use crate::place::Inside;
-use crate::quote;
 use crate::reason::Result;
 use crate::report::Report;
 use crate::session::Session;
 use crate::tree::{FileType, Inner, Tree as _};
+use conquest::quote;
 
 /// Show what is below directories of stores.
 #[derive(Args)]
@@ -109,10 +109,10 @@ impl Run<'_> {
         Ok(self.output.finish()?)
     }
 
-    fn show(&mut self, files: &Inner<'_>, inside: &Inside) -> Result<()> {
+    fn show(&mut self, files: &Inner, inside: &Inside) -> Result<()> {
         let node = files.find(&inside.path, true)?;
         if !files.meta(&node)?.is_directory() {
-            return Err(conquest_access::Errno::ENOTDIR.into());
+            return Err(conquest::Errno::ENOTDIR.into());
         }
         if !self.args.json {
             writeln!(self.output, "{}", inside.label())?;
@@ -144,7 +144,7 @@ impl Run<'_> {
     }
 
     /// What is to be shown of a directory.
-    fn level(&self, files: &Inner<'_>, node: FileId, path: Vec<u8>) -> Result<Level> {
+    fn level(&self, files: &Inner, node: FileId, path: Vec<u8>) -> Result<Level> {
         let mut names = files.names(&node)?;
         names.retain(|name| self.args.all || !name.starts_with(b"."));
         if self.args.directories {
@@ -162,7 +162,7 @@ impl Run<'_> {
     /// Shows one file; whether it is a directory.
     fn row(
         &mut self,
-        files: &Inner<'_>,
+        files: &Inner,
         levels: &[Level],
         name: &[u8],
         path: &[u8],

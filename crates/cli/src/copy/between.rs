@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use conquest_access::Errno;
+use conquest::Errno;
 
 use super::{Job, Options, Side};
 use crate::place::{Inside, Place};

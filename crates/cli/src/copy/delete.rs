@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use conquest_access::Errno;
+use conquest::Errno;
 
 use super::pair::Pair;
 use super::{Job, temporary};

@@ -3,7 +3,7 @@
 //! The order matters: a new owner takes set-id bits away, an access list agrees with a mode, times
 //! are those of before any of it, and a file that is immutable can't be changed at all.
 
-use conquest_access::Errno;
+use conquest::Errno;
 
 use super::Job;
 use crate::reason::{Reason, Result};

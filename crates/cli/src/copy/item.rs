@@ -3,7 +3,7 @@
 use std::io::{BufRead, Write};
 use std::sync::{Arc, PoisonError};
 
-use conquest_access::Errno;
+use conquest::Errno;
 
 use super::links::{Turn, Waiting};
 use super::pair::Pair;

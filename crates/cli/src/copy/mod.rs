@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use conquest_access::Errno;
+use conquest::Errno;
 use serde::Serialize;
 
 use crate::reason::{Reason, Result};
@@ -387,5 +387,5 @@ fn label(root: &[u8], trail: &Trail) -> String {
         }
         text.extend(name);
     }
-    crate::quote::message(&text)
+    conquest::quote::message(&text)
 }

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use conquest_access::flag;
+use conquest::flag;
 use rustix::fs::{
     self, AtFlags, Dir, FileType as HostType, Gid, IFlags, Mode, OFlags, SeekFrom, StatxFlags,
     Timespec, Timestamps, Uid, XattrFlags,

@@ -11,8 +11,7 @@ mod remove;
 mod store;
 mod trail;
 
-pub(crate) use conquest_fs::dir::FileType;
-pub(crate) use conquest_fs::names::New;
+pub(crate) use conquest::{FileType, New};
 pub(crate) use host::Host;
 pub(crate) use remove::remove_all;
 pub(crate) use store::Inner;
@@ -26,9 +25,9 @@ use crate::reason::Result;
 pub(crate) type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Flags that both sides can have: those of `FS_IOC_GETFLAGS` that the rules of access know.
-pub(crate) const FLAGS: u32 = conquest_access::flag::OF_DIRECTORY;
+pub(crate) const FLAGS: u32 = conquest::flag::OF_DIRECTORY;
 /// Of these, those under which a file can't be changed.
-pub(crate) const FIXED: u32 = conquest_access::flag::IMMUTABLE | conquest_access::flag::APPEND;
+pub(crate) const FIXED: u32 = conquest::flag::IMMUTABLE | conquest::flag::APPEND;
 
 /// What is known of a file, without its flags. Times are nanoseconds since 1970; those before 1677
 /// or after 2262 count as these.

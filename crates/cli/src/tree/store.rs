@@ -2,79 +2,94 @@
 
 use core::ops::Range;
 
-use conquest_access::{Credentials, Errno, Removal, flag};
-use conquest_fs::attributes::{SetTime, Stat};
-use conquest_fs::content::{Seek, WriteAt};
-use conquest_fs::names::{New, Renaming};
-use conquest_fs::paths::Path;
-use conquest_fs::walk::{Base, PATH_MAX, Parent};
-use conquest_fs::xattr::{Setting, whole};
-use conquest_fs::{Error, FileId};
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use super::{Attributes, Bits, FLAGS, FileType, Meta, Tree};
-use crate::reason::{Reason, Result};
+use conquest::{
+    Access, AclKind, Credentials, Errno, FileId, Files, Last, Metadata, Removal, Renaming, SetTime,
+    Setting, Stat, Store, flag,
+};
+
+use super::{Attributes, Bits, FLAGS, FileType, Meta, New, Tree};
+use crate::reason::Result;
 
 /// Bytes of entries that a listing asks for at a time.
 const LISTING: usize = 32 << 10;
 
-/// The files of a store, as `who` sees them.
-pub(crate) struct Inner<'s> {
-    /// The file system.
-    pub(crate) fs: &'s conquest::Fs,
-    /// Who makes the calls.
-    who: Credentials<'s>,
+/// The files of a store, as the process sees them.
+#[derive(Clone)]
+pub(crate) struct Inner {
+    files: Files,
+    /// The same for who makes files whose modes are not masked.
+    unmasked: Files,
 }
 
-impl<'s> Inner<'s> {
-    /// The files of `fs` as the process sees them.
-    pub(crate) fn new(fs: &'s conquest::Fs) -> Inner<'s> {
-        Inner { fs, who: crate::who::am_i() }
+/// A path in a store.
+fn path(bytes: &[u8]) -> &OsStr {
+    OsStr::from_bytes(bytes)
+}
+
+impl Inner {
+    /// The files of `store` as the process sees them.
+    ///
+    /// # Errors
+    /// If it can't be found out who the process is.
+    pub(crate) fn new(store: &Store) -> Result<Inner> {
+        let who = crate::who::am_i()?;
+        let files = store.files_as(who.clone());
+        let unmasked = files.acting_as(Credentials { umask: 0, ..who.clone() });
+        Ok(Inner { files, unmasked })
     }
 
-    /// The beginning of paths.
-    fn base(&self) -> Base {
-        Base::new(self.fs.root(), self.fs.root())
+    /// The root directory.
+    pub(crate) fn root(&self) -> FileId {
+        self.files.root()
     }
 
     /// The directory and the last name that `path` leads to.
     ///
     /// # Errors
     /// Those of walks.
-    pub(crate) fn parent<'p>(&self, path: &'p [u8]) -> Result<Parent<'p>> {
-        Ok(self.fs.walk_to_parent(&self.who, &self.base(), path)?)
-    }
-
-    /// Who makes the calls.
-    pub(crate) fn who(&self) -> &Credentials<'s> {
-        &self.who
+    pub(crate) fn parent<'p>(&self, bytes: &'p [u8]) -> Result<(FileId, Last<'p>)> {
+        Ok(self.files.find_parent(path(bytes))?)
     }
 
     /// What `stat` tells.
     pub(crate) fn stat(&self, file: FileId) -> Result<Stat> {
-        Ok(self.fs.stat(file)?)
+        Ok(*self.files.node(file).metadata()?.stat())
+    }
+
+    /// Whether a file has an access list, of either kind.
+    pub(crate) fn has_access_list(&self, file: FileId) -> bool {
+        let node = self.files.node(file);
+        [AclKind::Access, AclKind::Default]
+            .into_iter()
+            .any(|kind| node.attribute_to(OsStr::from_bytes(kind.attribute()), &mut []).is_ok())
+    }
+
+    /// Renames what is at the path `old` to `new`.
+    pub(crate) fn rename_path(&self, old: &[u8], new: &[u8], how: Renaming) -> Result<()> {
+        Ok(self.files.rename_with(path(old), path(new), how)?)
     }
 
     fn may_read(&self, file: FileId) -> Result<()> {
-        Ok(self.fs.may(&self.who, file, conquest_access::Access::READ)?)
+        Ok(self.files.node(file).access(Access::READ)?)
     }
 }
 
-impl Tree for Inner<'_> {
+impl Tree for Inner {
     type Node = FileId;
 
-    fn find(&self, path: &[u8], follow: bool) -> Result<FileId> {
-        let base = self.base();
-        Ok(self.fs.find(&self.who, Path { base: &base, bytes: path }, follow)?)
+    fn find(&self, bytes: &[u8], follow: bool) -> Result<FileId> {
+        Ok(self.files.find(path(bytes), follow)?.id())
     }
 
     fn child(&self, directory: &FileId, name: &[u8]) -> Result<FileId> {
-        let found = self.fs.lookup(&self.who, *directory, name)?;
-        Ok(found.ok_or(Errno::ENOENT)?.0)
+        Ok(self.files.node(*directory).lookup(name)?.ok_or(Errno::ENOENT)?.0)
     }
 
     fn meta(&self, node: &FileId) -> Result<Meta> {
-        let stat = self.fs.stat(*node)?;
-        meta(&stat)
+        Ok(meta(&self.files.node(*node).metadata()?))
     }
 
     fn names(&self, directory: &FileId) -> Result<Vec<Vec<u8>>> {
@@ -84,7 +99,7 @@ impl Tree for Inner<'_> {
         let mut cookie = 0;
         loop {
             let before = cookie;
-            for entry in self.fs.list(*directory, cookie, &mut room)? {
+            for entry in self.files.node(*directory).list(cookie, &mut room)? {
                 cookie = entry.cookie;
                 if !matches!(entry.name, b"." | b"..") {
                     names.push(entry.name.to_vec());
@@ -97,20 +112,17 @@ impl Tree for Inner<'_> {
     }
 
     fn target(&self, node: &FileId) -> Result<Vec<u8>> {
-        let mut target = vec![0; PATH_MAX];
-        let len = self.fs.read_link(*node, &mut target)?;
-        target.truncate(len);
-        Ok(target)
+        Ok(self.files.node(*node).read_link()?.into_os_string().into_vec())
     }
 
     fn attributes(&self, node: &FileId) -> Result<Attributes> {
+        let file = self.files.node(*node);
         let mut found = Attributes::new();
-        let names = whole(|out| self.fs.attributes(&self.who, *node, out))?;
-        for name in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-            match whole(|out| self.fs.attribute(&self.who, *node, name, out)) {
-                Ok(value) => found.push((name.to_vec(), value)),
+        for name in file.attributes()? {
+            match file.attribute(&name) {
+                Ok(value) => found.push((name.into_vec(), value)),
                 // Removed meanwhile.
-                Err(error) if error.errno() == Errno::ENODATA => {}
+                Err(error) if error.raw_os_error() == Errno::ENODATA.number() => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -119,7 +131,7 @@ impl Tree for Inner<'_> {
     }
 
     fn flags(&self, node: &FileId) -> Result<u32> {
-        Ok(self.fs.stat(*node)?.flags & FLAGS)
+        Ok(self.stat(*node)?.flags & FLAGS)
     }
 
     fn open(&self, node: &FileId) -> Result<()> {
@@ -127,99 +139,92 @@ impl Tree for Inner<'_> {
     }
 
     fn data(&self, node: &FileId, from: u64) -> Result<Option<Range<u64>>> {
-        let start = match self.fs.seek(*node, Seek::Data, from) {
-            Err(error) if error.errno() == Errno::ENXIO => return Ok(None),
-            found => found?,
+        let file = self.files.node(*node);
+        let Some(start) = file.next_data(from)? else {
+            return Ok(None);
         };
-        match self.fs.seek(*node, Seek::Hole, start) {
-            // It was cut off meanwhile.
-            Err(error) if error.errno() == Errno::ENXIO => Ok(None),
-            end => Ok(Some(start..end?)),
-        }
+        // There is none if it was cut off meanwhile.
+        Ok(file.next_hole(start)?.map(|end| start..end))
     }
 
     fn read(&self, node: &FileId, at: u64, out: &mut [u8]) -> Result<usize> {
-        Ok(self.fs.read_file(*node, at, out)?)
+        Ok(self.files.node(*node).read_at(out, at)?)
     }
 
     fn make(&self, directory: &FileId, name: &[u8], what: New<'_>, bits: Bits) -> Result<FileId> {
-        let (who, mode) = match bits {
-            Bits::Exact(mode) => (Credentials { umask: 0, ..self.who }, mode),
-            Bits::Masked(mode) => (self.who, mode),
+        let (files, mode) = match bits {
+            Bits::Exact(mode) => (&self.unmasked, mode),
+            Bits::Masked(mode) => (&self.files, mode),
         };
-        Ok(self.fs.create(&who, *directory, name, what, (mode & 0o7777) as u16)?)
+        Ok(files.node(*directory).make(name, what, mode)?)
     }
 
     fn link(&self, node: &FileId, directory: &FileId, name: &[u8]) -> Result<()> {
-        Ok(self.fs.link(&self.who, *node, *directory, name)?)
+        Ok(self.files.node(*directory).link(name, *node)?)
     }
 
     fn rename(&self, directory: &FileId, old: &[u8], new: &[u8]) -> Result<()> {
         let at = *directory;
-        Ok(self.fs.rename(&self.who, at, old, at, new, Renaming::Replace)?)
+        Ok(self.files.node(at).rename(old, at, new, Renaming::Replace)?)
     }
 
     fn remove(&self, directory: &FileId, name: &[u8], is_directory: bool) -> Result<()> {
         let how = if is_directory { Removal::Directory } else { Removal::File };
-        Ok(self.fs.remove(&self.who, *directory, name, how)?)
+        Ok(self.files.node(*directory).remove(name, how)?)
     }
 
     fn write(&self, node: &FileId, at: u64, bytes: &[u8]) -> Result<()> {
+        let file = self.files.node(*node);
         let mut done = 0;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
-            let place = WriteAt::Offset(at + done as u64);
-            match self.fs.write(&self.who, *node, place, rest)?.1 {
+            match file.write_at(rest, at + done as u64)? {
                 0 => return Err(Errno::ENOSPC.into()),
-                written => done += written as usize,
+                written => done += written,
             }
         }
         Ok(())
     }
 
     fn set_size(&self, node: &FileId, size: u64) -> Result<()> {
-        Ok(self.fs.truncate_open(&self.who, *node, size)?)
+        Ok(self.files.node(*node).set_len(size)?)
     }
 
     fn set_mode(&self, node: &FileId, mode: u32) -> Result<()> {
-        Ok(self.fs.set_mode(&self.who, *node, mode)?)
+        Ok(self.files.node(*node).set_permissions(mode)?)
     }
 
     fn set_owner(&self, node: &FileId, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-        Ok(self.fs.set_owner(&self.who, *node, uid, gid)?)
+        Ok(self.files.node(*node).set_owner(uid, gid)?)
     }
 
     fn set_times(&self, node: &FileId, atime: i64, mtime: i64) -> Result<()> {
         let (atime, mtime) = (SetTime::At(atime), SetTime::At(mtime));
-        Ok(self.fs.set_times(&self.who, *node, atime, mtime)?)
+        Ok(self.files.node(*node).set_times(atime, mtime)?)
     }
 
     fn set_attribute(&self, node: &FileId, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let (file, name) = (self.files.node(*node), OsStr::from_bytes(name));
         match value {
-            Some(value) => {
-                Ok(self.fs.set_attribute(&self.who, *node, name, value, Setting::Any)?)
-            }
-            None => Ok(self.fs.remove_attribute(&self.who, *node, name)?),
+            Some(value) => Ok(file.set_attribute(name, value, Setting::Any)?),
+            None => Ok(file.remove_attribute(name)?),
         }
     }
 
     fn set_flags(&self, node: &FileId, flags: u32) -> Result<()> {
-        let possible = match meta(&self.fs.stat(*node)?)?.file_type {
+        let possible = match self.meta(node)?.file_type {
             FileType::Directory => flag::OF_DIRECTORY,
             FileType::Regular => flag::OF_REGULAR,
             _ => flag::OF_ANY,
         };
-        Ok(self.fs.set_flags(&self.who, *node, flags & possible, None)?)
+        Ok(self.files.node(*node).set_flags(flags & possible, None)?)
     }
 }
 
 /// What `stat` says, as both trees have it.
-///
-/// # Errors
-/// `EIO` for a type that no file has.
-pub(crate) fn meta(stat: &Stat) -> Result<Meta> {
-    let file_type = FileType::new((stat.mode >> 12) as u8);
-    Ok(Meta {
-        file_type: file_type.ok_or(Reason::Files(Error::Refused(Errno::EIO)))?,
+fn meta(found: &Metadata) -> Meta {
+    let stat = found.stat();
+    Meta {
+        file_type: found.file_type(),
         mode: stat.mode & 0o7777,
         uid: stat.uid,
         gid: stat.gid,
@@ -232,5 +237,5 @@ pub(crate) fn meta(stat: &Stat) -> Result<Meta> {
         ctime: stat.ctime,
         id: (0, stat.file.number),
         mount: 0,
-    })
+    }
 }

@@ -2,6 +2,7 @@
 //! left: a look at `store.toml`, and what it costs to attach a region.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use conquest_pm::{Access, Holder, Options};
 
@@ -10,6 +11,7 @@ use super::lock::{StoreLock, absolute};
 use super::settings::{Settings, is_absent};
 use super::{Attach, Store, live, make, region};
 use crate::error::failed;
+use crate::files::actor::Attachment;
 use crate::{Error, Result};
 
 impl Store {
@@ -60,7 +62,8 @@ impl Store {
             }
         }
         let was_dirty = !found.superblock.clean;
-        Ok(Store { directory, core: found.path, settings, swap, was_dirty, fs })
+        let attachment = Arc::new(Attachment::new(fs, found.path));
+        Ok(Store { directory, settings, swap, was_dirty, attachment })
     }
 }
 

@@ -8,6 +8,7 @@ use conquest_format::GROUP;
 use super::Store;
 use super::shape::{groups_in, within};
 use crate::error::failed;
+use crate::files::actor::Attachment;
 use crate::{Error, Result};
 
 impl Store {
@@ -18,7 +19,7 @@ impl Store {
     /// [`Error::Range`] past the store's maximum, [`Error::NoRoom`] if there is not enough: then
     /// some of it may be reserved.
     pub fn grow(&self, size: u64) -> Result<()> {
-        let core = self.fs.core();
+        let core = self.fs().core();
         let geometry = core.geometry();
         let most = geometry.shape().max_groups * GROUP;
         within("bytes of the core", size, 1, most)?;
@@ -28,9 +29,11 @@ impl Store {
         }
         let medium = core.host().medium();
         let backed = medium.back(&geometry.space(from, to), geometry.len_at(to));
-        backed.map_err(|error| no_room(error, &self.core, (to - from) * GROUP))
+        backed.map_err(|error| no_room(error, &self.attachment.core, (to - from) * GROUP))
     }
+}
 
+impl Attachment {
     /// Bytes of files and metadata for which there is space, whatever others take.
     pub(crate) fn reserved(&self) -> Result<u64> {
         let core = self.fs.core();

@@ -13,6 +13,7 @@ use super::new::{Medium, Placement};
 use super::place::Space;
 use super::{Store, default_place, directory, region};
 use crate::Id;
+use crate::files::actor::Attachment;
 
 /// The first number of users who log in.
 const USERS: u32 = 1000;
@@ -135,7 +136,7 @@ impl Store {
     /// notes.
     #[must_use]
     pub fn info(&self) -> Info {
-        let core = self.fs.core();
+        let core = self.fs().core();
         let memory = core.memory();
         let settings = &self.settings;
         let mut notes = self.notes();
@@ -156,7 +157,7 @@ impl Store {
             uuid: settings.uuid,
             region: settings.live.region,
             created: settings.created,
-            core: self.core.clone(),
+            core: self.attachment.core.clone(),
             core_kind: memory.kind().to_string(),
             medium: settings.medium,
             survives: Survives::on(settings.medium),
@@ -175,7 +176,7 @@ impl Store {
     }
 
     fn notes(&self) -> Vec<String> {
-        let memory = self.fs.core().memory();
+        let memory = self.fs().core().memory();
         let mut notes: Vec<String> = memory.kind().note().map(str::to_owned).into_iter().collect();
         notes.push("it has no volume: files of any size are kept in the core".to_owned());
         if !memory.huge_pages().is_obtained() && !memory.kind().is_last_resort() {
@@ -185,7 +186,7 @@ impl Store {
                     .to_owned(),
             );
         }
-        if ends_with_session(&self.core) {
+        if ends_with_session(&self.attachment.core) {
             notes.push(
                 "the core is lost when you log out, if the system removes shared memory then \
                  (RemoveIPC of systemd-logind): `loginctl enable-linger` prevents it"
@@ -201,13 +202,20 @@ impl Store {
     /// The space of the store: some hundred loads and two system calls, whatever it holds.
     #[must_use]
     pub fn usage(&self) -> Usage {
+        self.attachment.usage()
+    }
+}
+
+impl Attachment {
+    /// The space of the store.
+    pub(crate) fn usage(&self) -> Usage {
         let core = self.fs.core();
         let total = core.geometry().shape().max_groups * GROUP;
         let used = core.pages_used().saturating_mul(PAGE).min(total);
         // If the system can't tell, what the region has for sure is what there is.
         let reserved = self.reserved().unwrap_or(core.groups() * GROUP);
         let outside = Space::of(directory::parent(&self.core)).map_or(0, |space| space.free);
-        let outside = if memory_is_device(self) { 0 } else { outside };
+        let outside = if self.is_device() { 0 } else { outside };
         let free = reserved.saturating_sub(used).saturating_add(outside).min(total - used);
         Usage {
             block: PAGE,
@@ -219,6 +227,12 @@ impl Store {
             file_size_max: self.fs.size_max(),
         }
     }
+
+    /// Whether the core has all the space that it can have.
+    fn is_device(&self) -> bool {
+        use conquest_pm::media::MediumKind;
+        matches!(self.fs.core().memory().kind(), MediumKind::DevDax { .. })
+    }
 }
 
 /// Whether the core may be removed with its owner's session. System users have none.
@@ -226,12 +240,6 @@ fn ends_with_session(core: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let is_user = std::fs::metadata(core).is_ok_and(|found| found.uid() >= USERS);
     is_user && default_place::is_ours(core) && Path::new("/run/systemd/seats").exists()
-}
-
-/// Whether the core has all the space that it can have.
-fn memory_is_device(store: &Store) -> bool {
-    use conquest_pm::media::MediumKind;
-    matches!(store.fs.core().memory().kind(), MediumKind::DevDax { .. })
 }
 
 #[cfg(test)]

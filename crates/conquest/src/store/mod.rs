@@ -26,7 +26,8 @@ use conquest_pm::Holder;
 use conquest_pm::media::Swap;
 use conquest_pm::persist::Request;
 
-use crate::{Fs, Id, Result};
+use crate::files::actor::Attachment;
+use crate::{Error, Fs, Id, Result};
 use new::Placement;
 use settings::Settings;
 
@@ -80,12 +81,11 @@ impl std::fmt::Debug for Attach {
 #[derive(Debug)]
 pub struct Store {
     directory: PathBuf,
-    core: PathBuf,
     settings: Settings,
     swap: Option<Swap>,
     /// Whether the region was not detached from in order, so that it had to be recovered.
     was_dirty: bool,
-    fs: Fs,
+    attachment: Arc<Attachment>,
 }
 
 impl Store {
@@ -107,23 +107,33 @@ impl Store {
         self.settings.placement
     }
 
-    /// The file system.
+    /// The engine below, which knows inodes: for tests and servers. Programs use [`Store::files`].
     #[must_use]
     pub fn fs(&self) -> &Fs {
-        &self.fs
+        &self.attachment.fs
     }
 
-    /// Detaches. Dropping the value does it too, but tells no error, and does not wait until a core
-    /// on a disk file is on the disk.
+    /// What outlives this value as long as files of the store are open.
+    pub(crate) fn attachment(&self) -> &Arc<Attachment> {
+        &self.attachment
+    }
+
+    /// Detaches. Dropping the value does it too, once no [`crate::Files`] and no open file of it
+    /// is left either, but tells no error, and does not wait until a core on a disk file is on
+    /// the disk.
     ///
     /// # Errors
-    /// [`conquest_pm::Error::InUse`] while operations of this process are under way; the store is
-    /// detached all the same when they end, because the value is gone.
+    /// [`Error::FilesOpen`] while files of it are open, and [`conquest_pm::Error::InUse`] while
+    /// operations of this process are under way: the store is detached all the same when they end,
+    /// because the value is gone.
     pub fn detach(self) -> Result<()> {
-        let core = self.fs.core();
+        self.attachment.close_door().map_err(|count| {
+            let directory = self.directory.clone();
+            Error::FilesOpen { directory, count }
+        })?;
         // First what the region consists of, then that it is in order.
-        place::sync_core(&self.core, core.memory().kind())?;
-        core.detach()?;
-        place::sync_core(&self.core, core.memory().kind())
+        self.attachment.sync()?;
+        self.fs().core().detach()?;
+        self.attachment.sync()
     }
 }

@@ -78,7 +78,7 @@ fn is_refused(words: &[&str]) {
         }
         ["denied", directory] => {
             let error = Store::attach(&path(directory), &Attach::default()).unwrap_err();
-            assert_eq!(error.errno(), libc::EACCES, "{error}");
+            assert_eq!(error.raw_os_error(), libc::EACCES, "{error}");
         }
         ["untrusted", directory] => {
             let error = Store::make(&path(directory), &small()).unwrap_err();
@@ -96,7 +96,7 @@ fn is_without_space(words: &[&str]) {
         ["full save", directory, small] => {
             let copy = path(small).join("copy");
             let error = save(&path(directory), &copy, SaveOptions::default()).unwrap_err();
-            assert_eq!(error.errno(), libc::ENOSPC, "{error}");
+            assert_eq!(error.raw_os_error(), libc::ENOSPC, "{error}");
             assert_eq!(std::fs::read_dir(small).unwrap().count(), 0);
         }
         ["full make", small] => {

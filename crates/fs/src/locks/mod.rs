@@ -19,6 +19,8 @@ mod set;
 mod table;
 mod wait;
 
+use core::time::Duration;
+
 use conquest_access::Errno;
 
 use crate::open::OpenFile;
@@ -50,6 +52,17 @@ pub enum Owner {
     Process(u64),
     /// The open file description's.
     Open,
+}
+
+/// What to do while a lock of somebody else is in the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Give up at once.
+    No,
+    /// Wait for so long at most; up to 20 ms longer.
+    AtMost(Duration),
+    /// Wait, whatever it takes.
+    Forever,
 }
 
 /// A part of a file, and what is to become of it.
@@ -100,12 +113,12 @@ impl Record {
 }
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
-    /// Sets or gives up a lock of `owner` on a part of `open`: as `F_SETLK`, or, if it `waits`,
+    /// Sets or gives up a lock of `owner` on a part of `open`: as `F_SETLK`, or, if it may `wait`,
     /// `F_SETLKW`. Locks that the owner has there already give way to it.
     ///
     /// # Errors
     /// - `EBADF`: it is not open for reading (a shared lock) or writing (an exclusive one);
-    /// - `EAGAIN`: a lock is in the way;
+    /// - `EAGAIN`: a lock is in the way, still;
     /// - `EDEADLK`: its owner waits, directly or not, for a lock of this process;
     /// - `EINTR`: a signal came while it waited; `ENOLCK`: too many locks; those of the region.
     pub fn set_record(
@@ -113,7 +126,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         open: &OpenFile,
         owner: Owner,
         record: Record,
-        waits: bool,
+        wait: Wait,
     ) -> Result<()> {
         let is_open_for_it = match record.mode {
             _ if open.how.path_only => false,
@@ -131,7 +144,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 RECORD_OF_OPEN
             }
         };
-        self.set_lock(open, &self.wish(open, kind, owner, record), waits)
+        self.set_lock(open, &self.wish(open, kind, owner, record), wait)
     }
 
     /// The first lock that would keep `owner` from setting `record`, which has a mode, if there is
@@ -165,7 +178,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Those of the region.
     pub fn release_records(&self, open: &OpenFile, owner: Owner) -> Result<()> {
         let whole = Record { first: 0, last: END, mode: None };
-        match self.set_record(open, owner, whole, false) {
+        match self.set_record(open, owner, whole, Wait::No) {
             Err(crate::Error::Refused(Errno::EBADF)) => Ok(()),
             released => released,
         }
@@ -181,17 +194,16 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if self.core().held(open.home, LOCKED) == 0 {
             return Ok(());
         }
-        self.flock(open, None, false)?;
+        self.flock(open, None, Wait::No)?;
         self.release_records(open, Owner::Open)
     }
 
-    /// Gives the description of `open` a lock on its file, or takes it away: as `flock`. Waits if
-    /// it `waits`.
+    /// Gives the description of `open` a lock on its file, or takes it away: as `flock`.
     ///
     /// # Errors
     /// `EBADF` if it is open for its name only; `EAGAIN` (`EWOULDBLOCK`), `EINTR`, `ENOLCK`; those
     /// of the region.
-    pub fn flock(&self, open: &OpenFile, mode: Option<Mode>, waits: bool) -> Result<()> {
+    pub fn flock(&self, open: &OpenFile, mode: Option<Mode>, wait: Wait) -> Result<()> {
         if open.how.path_only {
             return Err(Errno::EBADF.into());
         }
@@ -199,6 +211,6 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if mode.is_some() {
             self.note_locked(open);
         }
-        self.set_lock(open, &self.wish(open, FLOCK, Owner::Open, whole), waits)
+        self.set_lock(open, &self.wish(open, FLOCK, Owner::Open, whole), wait)
     }
 }

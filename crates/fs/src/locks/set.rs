@@ -6,7 +6,7 @@ use conquest_pm::memory::Memory;
 use conquest_pm::{Held, Holding, LASTING, Tx};
 
 use crate::locks::table::{FLOCK, Lock, RECORD, WAIT};
-use crate::locks::{Conflict, END};
+use crate::locks::{Conflict, END, Wait};
 use crate::open::OpenFile;
 use crate::{Error, FileSystem, Result};
 
@@ -45,7 +45,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Sets `wish`, or gives it up.
-    pub(super) fn set_lock(&self, open: &OpenFile, wish: &Lock, waits: bool) -> Result<()> {
+    pub(super) fn set_lock(&self, open: &OpenFile, wish: &Lock, wait: Wait) -> Result<()> {
+        let until = self.end_of(wait);
         loop {
             let conflicts = self.try_set(open, wish)?;
             let Some((holding, lock)) = conflicts.first() else {
@@ -55,7 +56,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             if self.has_died(*holding, lock, open.file.number)? {
                 continue;
             }
-            if !waits {
+            if until.is_some_and(|until| self.core().host().now() >= until) {
                 return Err(Errno::EAGAIN.into());
             }
             self.wait_for(open, wish)?;

@@ -74,7 +74,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     pub(super) fn wish(&self, open: &OpenFile, kind: u8, owner: Owner, record: Record) -> Lock {
         let core = self.core();
         let (slot, number) = match owner {
-            Owner::Process(number) => (Some(core.own_slot()), number),
+            Owner::Process(number) => (Some(core.slot()), number),
             Owner::Open => (None, open.home.number().into()),
         };
         Lock {

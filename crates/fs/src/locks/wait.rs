@@ -5,6 +5,7 @@ use conquest_pm::Holding;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
+use crate::locks::Wait;
 use crate::locks::table::{CALLED, Lock, RECORD, WAIT, Who};
 use crate::open::OpenFile;
 use crate::{FileSystem, Result};
@@ -14,6 +15,19 @@ use crate::{FileSystem, Result};
 const WAY_MAX: usize = 10;
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// When waiting ends, in nanoseconds on the host's clock; never, if that is none.
+    pub(super) fn end_of(&self, wait: Wait) -> Option<u64> {
+        let now = || self.core().host().now();
+        match wait {
+            Wait::No => Some(0),
+            Wait::AtMost(limit) => {
+                let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+                Some(now().saturating_add(limit))
+            }
+            Wait::Forever => None,
+        }
+    }
+
     /// Sleeps until another try to set `wish` may succeed, not for long.
     pub(super) fn wait_for(&self, open: &OpenFile, wish: &Lock) -> Result<()> {
         let number = open.file.number;

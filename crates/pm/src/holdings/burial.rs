@@ -217,11 +217,6 @@ impl<M: Memory, H: Host> Core<M, H> {
         Ok(true)
     }
 
-    /// The slot of this process.
-    pub fn own_slot(&self) -> u32 {
-        self.slot.load(Ordering::Relaxed)
-    }
-
     /// The slot of the process that has `holding`.
     pub fn slot_of(&self, holding: Holding) -> u32 {
         let owner = self.geometry.chunk_owner(holding.place().0);

@@ -136,7 +136,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Whether this process has `holding`: not its parent.
     pub fn has(&self, holding: Holding) -> bool {
-        !self.host.is_forked() && self.slot_of(holding) == self.own_slot()
+        !self.host.is_forked() && self.slot_of(holding) == self.slot()
     }
 
     /// `holding` as it stands, whether it counts or not; none if it is free or not seen yet.

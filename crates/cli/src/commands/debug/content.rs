@@ -11,8 +11,8 @@ use conquest_format::{Offset, PAGE, WORD, pointer};
 
 use super::line;
 use crate::commands::raw::{Raw, broken};
-use crate::quote;
 use crate::reason::{Reason, Result};
+use conquest::quote;
 
 /// An entry of a directory: its name, the inode's place, the bucket's place.
 type Found = (Vec<u8>, Dentry, Offset);
@@ -24,11 +24,11 @@ pub(super) fn file(raw: &Raw, path: &[u8]) -> Result<String> {
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".") {
         let inode = raw.inode(at)?;
         let Content::Directory { root } = inode.content else {
-            return Err(conquest_access::Errno::ENOTDIR.into());
+            return Err(conquest::Errno::ENOTDIR.into());
         };
         let entries = entries(raw, root)?;
         let found = entries.into_iter().find(|(other, ..)| other == name);
-        at = found.ok_or(conquest_access::Errno::ENOENT)?.1.inode;
+        at = found.ok_or(conquest::Errno::ENOENT)?.1.inode;
     }
     let inode = raw.inode(at)?;
     let mut out = String::new();

@@ -80,7 +80,7 @@ fn milliseconds(time: Duration) -> String {
 
 /// The demonstration; how many differences there were.
 fn show(args: &Demo, report: &Report) -> Result<u64> {
-    crate::who::load()?;
+    crate::who::am_i().map(drop)?;
     let source = Source::choose(args.tree.as_deref())?;
     tell(format_args!(
         "the tree: {} in {}, {}",
@@ -133,9 +133,9 @@ fn rate(totals: &Totals, time: Duration) -> String {
 
 fn bring_in(directory: &Path, source: &Source, report: &Report) -> Result<()> {
     let store = crate::session::attach(directory)?;
-    let files = Inner::new(store.fs());
+    let files = Inner::new(&store)?;
     let begin = Instant::now();
-    let root = files.fs.root();
+    let root = files.root();
     let node = files.make(&root, b"tree", New::Directory, Bits::Exact(0o755))?;
     let side = Side { tree: &files, node, label: b"store:/tree".to_vec() };
     let job = Job::new(&Host, side, WHOLE, report);
@@ -210,7 +210,7 @@ fn kill(args: &Demo, directory: &Path, report: &Report) -> Result<u64> {
 
 /// What is wrong with what a worker of `seed` has left after `done` operations.
 fn examine(store: &Store, seed: u64, done: u64) -> Result<Vec<String>> {
-    let files = Inner::new(store.fs());
+    let files = Inner::new(store)?;
     let mut expected = World::default();
     let mut rng = Rng::new(seed);
     for _ in 0..done {
@@ -218,26 +218,26 @@ fn examine(store: &Store, seed: u64, done: u64) -> Result<Vec<String>> {
     }
     let in_flight = Op::next(&mut rng, &expected);
     let name = worker::directory_name(seed);
-    let found = World::read(&files, &files.child(&files.fs.root(), name.as_bytes())?)?;
+    let found = World::read(&files, &files.child(&files.root(), name.as_bytes())?)?;
     Ok(found.differences(&expected, &in_flight))
 }
 
 /// What the file system itself finds wrong.
 fn check_inside(store: &Store, report: &Report) -> Result<u64> {
-    let census = store.fs().check()?;
+    let census = store.fs().check().map_err(conquest::Error::from)?;
     census.findings.iter().for_each(|found| report.note(found));
     Ok(census.findings.len() as u64)
 }
 
 /// Removes what workers have left.
 fn clear(store: &Store, seeds: &[u64]) -> Result<()> {
-    let files = Inner::new(store.fs());
+    let files = Inner::new(store)?;
     let mut first = Ok(());
     for seed in seeds {
         let name = worker::directory_name(*seed);
         crate::tree::remove_all(
             &files,
-            &files.fs.root(),
+            &files.root(),
             name.as_bytes(),
             &mut |_, _| {},
             &mut |_, reason| first = Err(Reason::rule(format!("{name}: {reason}"))),
@@ -249,7 +249,7 @@ fn clear(store: &Store, seeds: &[u64]) -> Result<()> {
 /// Brings the tree out and compares it with the original; how many differences there were.
 fn bring_out(directory: &Path, source: &Source, to: &Path, report: &Report) -> Result<u64> {
     let store = crate::session::attach(directory)?;
-    let files = Inner::new(store.fs());
+    let files = Inner::new(&store)?;
     let out = to.join("out");
     let begin = Instant::now();
     let above = Host.find(to.as_os_str().as_encoded_bytes(), true)?;

@@ -185,7 +185,7 @@ impl World {
             !(found == old || found == new || is_part_of_write(found, old, new))
         });
         let mut told: Vec<String> = wrong
-            .map(|name| format!("{} is not as acknowledged", crate::quote::always(name)))
+            .map(|name| format!("{} is not as acknowledged", conquest::quote::always(name)))
             .collect();
         let is_write = matches!(op, Op::Write { .. });
         if told.is_empty() && !is_write {

@@ -41,8 +41,8 @@ pub(crate) fn run(args: &Worker) -> ExitCode {
 /// Does operations. For each one that is done, a byte is written, at once.
 fn work(args: &Worker) -> Result<()> {
     let store = crate::session::attach(&args.store)?;
-    let files = Inner::new(store.fs());
-    let directory = files.child(&files.fs.root(), directory_name(args.seed).as_bytes())?;
+    let files = Inner::new(&store)?;
+    let directory = files.child(&files.root(), directory_name(args.seed).as_bytes())?;
     let mut world = World::default();
     let mut rng = Rng::new(args.seed);
     let mut acknowledge = std::io::stdout().lock();
@@ -151,10 +151,10 @@ fn count(output: &mut impl Read, begun: impl FnOnce()) -> u64 {
 /// Makes the directories in which they work.
 fn prepare(store: &Path, seeds: &[u64]) -> Result<()> {
     let store = crate::session::attach(store)?;
-    let files = Inner::new(store.fs());
+    let files = Inner::new(&store)?;
     for seed in seeds {
         let name = directory_name(*seed);
-        files.make(&files.fs.root(), name.as_bytes(), New::Directory, Bits::Exact(0o700))?;
+        files.make(&files.root(), name.as_bytes(), New::Directory, Bits::Exact(0o700))?;
     }
     Ok(store.detach()?)
 }

@@ -179,7 +179,7 @@ fn limit(resource: Resource) -> (String, u64) {
 
 fn locked_memory() -> Finding {
     let (text, bytes) = limit(Resource::Memlock);
-    let is_capable = crate::who::load().is_ok() && crate::who::am_i().capabilities.0 & 1 << 14 != 0;
+    let is_capable = crate::who::am_i().is_ok_and(|who| who.capabilities.0 & 1 << 14 != 0);
     match bytes >= LOCK_MIN || is_capable {
         true => Finding::ok("locked memory", format!("limit {text}")),
         false => Finding::warn(

@@ -1,6 +1,6 @@
 //! The columns of `ls -l`.
 
-use conquest_fs::attributes::Stat;
+use conquest::Stat;
 
 use crate::clock::Clock;
 use crate::commands::entry;
@@ -35,7 +35,7 @@ impl Long {
     /// What stands before the names, aligned.
     pub(super) fn lines<'s>(
         &mut self,
-        files: &Inner<'_>,
+        files: &Inner,
         stats: impl Iterator<Item = &'s Stat>,
     ) -> Vec<String> {
         let rows: Vec<[String; 6]> = stats.map(|stat| self.row(files, stat)).collect();
@@ -48,10 +48,11 @@ impl Long {
         rows.iter().map(|row| line(row, widths)).collect()
     }
 
-    fn row(&mut self, files: &Inner<'_>, stat: &Stat) -> [String; 6] {
+    fn row(&mut self, files: &Inner, stat: &Stat) -> [String; 6] {
         let file_type = entry::type_of(stat);
         let mut letters = entry::letters(file_type, stat.mode);
-        if entry::has_list(files, &stat.file) {
+        // As `ls -l` marks it.
+        if files.has_access_list(stat.file) {
             letters.push('+');
         }
         let (user, group) = match self.is_numeric {

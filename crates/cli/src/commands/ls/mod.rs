@@ -8,19 +8,18 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args};
-use conquest_fs::FileId;
-use conquest_fs::attributes::Stat;
+use conquest::{FileId, Stat};
 use serde::Serialize;
 
 use super::{entry, places};
 use crate::json::{self, Name};
 use crate::output::{self, Output};
 use crate::place::Inside;
-use crate::quote;
 use crate::reason::{Reason, Result};
 use crate::report::Report;
 use crate::session::Session;
 use crate::tree::{FileType, Inner, Tree};
+use conquest::quote;
 
 /// List directories of stores.
 #[derive(Args)]
@@ -160,7 +159,7 @@ pub(crate) fn run(args: &Ls) -> ExitCode {
 }
 
 /// What an operand names. A link to a directory stands for it, where that is what gets listed.
-fn look(files: &Inner<'_>, inside: &Inside, follow: bool) -> Result<Stat> {
+fn look(files: &Inner, inside: &Inside, follow: bool) -> Result<Stat> {
     let node = files.find(&inside.path, false)?;
     let stat = files.stat(node)?;
     if follow
@@ -198,7 +197,7 @@ impl Run<'_> {
     }
 
     /// A directory, and on request those below it.
-    fn tree(&mut self, files: &Inner<'_>, inside: Inside, node: FileId) {
+    fn tree(&mut self, files: &Inner, inside: Inside, node: FileId) {
         let mut left = vec![(inside, node)];
         while let Some((inside, node)) = left.pop() {
             let Some(items) = self.report.take(inside.label(), self.items(files, node)) else {
@@ -218,7 +217,7 @@ impl Run<'_> {
     }
 
     /// What is listed of a directory.
-    fn items(&self, files: &Inner<'_>, node: FileId) -> Result<Vec<Item>> {
+    fn items(&self, files: &Inner, node: FileId) -> Result<Vec<Item>> {
         let mut names = files.names(&node)?;
         let shows_all = self.args.all || self.args.almost_all;
         names.retain(|name| shows_all || !name.starts_with(b"."));
@@ -256,7 +255,7 @@ impl Run<'_> {
     /// Shows items; `title` is given for a directory, with its name if that is to be shown.
     fn show(
         &mut self,
-        files: &Inner<'_>,
+        files: &Inner,
         inside: &Inside,
         items: &[Item],
         title: Option<Option<String>>,
@@ -268,7 +267,7 @@ impl Run<'_> {
         self.report.take(inside.label(), shown);
     }
 
-    fn keep(&mut self, files: &Inner<'_>, inside: &Inside, items: &[Item]) -> Result<()> {
+    fn keep(&mut self, files: &Inner, inside: &Inside, items: &[Item]) -> Result<()> {
         let mut entries = Vec::new();
         for item in items {
             entries.push(entry::Entry::of(files, &item.name, &item.stat)?);
@@ -279,7 +278,7 @@ impl Run<'_> {
 
     fn print(
         &mut self,
-        files: &Inner<'_>,
+        files: &Inner,
         items: &[Item],
         title: Option<Option<String>>,
     ) -> Result<()> {
@@ -316,7 +315,7 @@ impl Run<'_> {
 
     fn print_long(
         &mut self,
-        files: &Inner<'_>,
+        files: &Inner,
         items: &[Item],
         names: &[Vec<u8>],
         is_directory: bool,

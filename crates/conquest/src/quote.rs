@@ -5,7 +5,8 @@
 use std::fmt::Write as _;
 
 /// How `name` stands in a listing on a terminal: as it is, or quoted if it needs to be.
-pub(crate) fn name(name: &[u8]) -> String {
+#[must_use]
+pub fn name(name: &[u8]) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"%+,-./:@_".contains(byte);
     match core::str::from_utf8(name) {
         Ok("") => "''".into(),
@@ -17,7 +18,8 @@ pub(crate) fn name(name: &[u8]) -> String {
 }
 
 /// `name` in quotes, whatever it is: how messages name things.
-pub(crate) fn always(name: &[u8]) -> String {
+#[must_use]
+pub fn always(name: &[u8]) -> String {
     if let Ok(text) = core::str::from_utf8(name)
         && text.chars().all(is_shown)
     {
@@ -31,8 +33,9 @@ pub(crate) fn always(name: &[u8]) -> String {
     in_pieces(name)
 }
 
-/// `name` as messages have it: quoted only where it is needed.
-pub(crate) fn message(text: &[u8]) -> String {
+/// `text` as messages have it: quoted only where it is needed.
+#[must_use]
+pub fn message(text: &[u8]) -> String {
     name(text)
 }
 

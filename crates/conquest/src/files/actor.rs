@@ -1,0 +1,129 @@
+//! What files, directories and paths share: an attached store, and who acts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use conquest_access as access;
+use conquest_fs::FileId;
+
+use super::credentials::Credentials;
+use super::error::{FileError, Reason};
+use crate::name::Name;
+use crate::store::place;
+use crate::{Fs, Result};
+
+/// A store that this process has attached. It stays mapped as long as anything refers to it.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    pub(crate) fs: Fs,
+    /// The core's file.
+    pub(crate) core: PathBuf,
+    /// Whether this process may have record locks of its own.
+    has_records: AtomicBool,
+    /// Files that are open, or being opened; [`DETACHED`] once no more can be.
+    open: AtomicUsize,
+}
+
+/// The number of open files of a store that was detached.
+const DETACHED: usize = 1 << (usize::BITS - 1);
+
+impl Attachment {
+    pub(crate) fn new(fs: Fs, core: PathBuf) -> Attachment {
+        Attachment { fs, core, has_records: AtomicBool::new(false), open: AtomicUsize::new(0) }
+    }
+
+    /// Notes that this process may have record locks.
+    pub(super) fn note_records(&self) {
+        self.has_records.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether this process may have record locks, which go when it closes a file.
+    pub(super) fn may_have_records(&self) -> bool {
+        self.has_records.load(Ordering::Relaxed)
+    }
+
+    /// Sees to it that no more files are opened; how many are open, if there are any.
+    pub(crate) fn close_door(&self) -> core::result::Result<(), usize> {
+        // A file that is being opened is counted before it has a description.
+        let closed = self.open.compare_exchange(0, DETACHED, Ordering::SeqCst, Ordering::SeqCst);
+        match closed {
+            Ok(_) | Err(DETACHED..) => Ok(()),
+            Err(count) => Err(count),
+        }
+    }
+
+    /// Makes what operations have done durable, where they have not done so themselves.
+    pub(crate) fn sync(&self) -> Result<()> {
+        place::sync_core(&self.core, self.fs.core().memory().kind())
+    }
+}
+
+/// Somebody who works on a store.
+#[derive(Debug)]
+pub(crate) struct Actor {
+    pub(super) store: Arc<Attachment>,
+    pub(super) who: Credentials,
+}
+
+impl Actor {
+    pub(super) fn fs(&self) -> &Fs {
+        &self.store.fs
+    }
+
+    /// Who acts.
+    pub(super) fn who(&self) -> access::Credentials<'_> {
+        self.who.rules()
+    }
+}
+
+/// A actor with a file that is open, or being opened: the store is not detached meanwhile.
+#[derive(Debug)]
+pub(super) struct Counted(Arc<Actor>);
+
+impl Counted {
+    /// One more.
+    pub(super) fn new(actor: &Arc<Actor>) -> conquest_fs::Result<Counted> {
+        let counted = Counted(Arc::clone(actor));
+        match actor.store.open.fetch_add(1, Ordering::SeqCst) {
+            DETACHED.. => Err(conquest_pm::Error::Failed { reason: "it was detached" }.into()),
+            _ => Ok(counted),
+        }
+    }
+
+    pub(super) fn actor(&self) -> &Arc<Actor> {
+        &self.0
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.store.open.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What the caller calls a file, as long as a call lasts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Called<'n> {
+    /// A path.
+    Path(&'n [u8]),
+    /// The name that an open file keeps.
+    Kept(&'n Name),
+    /// Only which file it is.
+    Id(FileId),
+}
+
+impl Called<'_> {
+    pub(super) fn name(self) -> Name {
+        match self {
+            Called::Path(path) => Name::new(path),
+            Called::Kept(name) => name.clone(),
+            Called::Id(file) => Name::of_number(file.number),
+        }
+    }
+
+    /// Makes the error of an operation on the file.
+    pub(super) fn fail<E: Into<Reason>>(self) -> impl FnOnce(E) -> crate::Error {
+        move |reason| FileError::new(self.name(), reason).into()
+    }
+}
