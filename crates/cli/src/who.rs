@@ -4,11 +4,14 @@
 
 use std::sync::OnceLock;
 
+use conquest::OwnNamespace;
 use conquest_access::{Capabilities, Credentials};
 
 use crate::reason::{Reason, Result};
 
 struct Own {
+    /// Ids are those outside it.
+    namespace: OwnNamespace,
     fsuid: u32,
     fsgid: u32,
     groups: Vec<u32>,
@@ -30,11 +33,11 @@ pub(crate) fn load() -> Result<()> {
             let words = crate::reason::words(&error);
             Reason::rule(format!("{path}: {words} (mount proc there: users are read from it)"))
         })?;
-        let own = parse(&text).ok_or_else(|| {
+        let own = parse(&text, OwnNamespace::read()?).ok_or_else(|| {
             Reason::rule(format!(
                 "{path}: no user, group, capabilities or mask (Linux 4.7 or newer)"
             ))
-        })?;
+        })??;
         // Whoever was first has read the same.
         let _ = OWN.set(own);
     }
@@ -50,6 +53,7 @@ pub(crate) fn am_i() -> Credentials<'static> {
             groups: &own.groups,
             capabilities: Capabilities(own.capabilities),
             umask: own.umask,
+            namespace: own.namespace.get(),
         },
         // Before it was loaded: nobody.
         None => Credentials {
@@ -58,21 +62,24 @@ pub(crate) fn am_i() -> Credentials<'static> {
             groups: &[],
             capabilities: Capabilities::NONE,
             umask: 0o077,
+            namespace: None,
         },
     }
 }
 
-fn parse(status: &str) -> Option<Own> {
+/// What is in `status`, of a process in `namespace`; an error if its ids can't be kept in stores.
+fn parse(status: &str, namespace: OwnNamespace) -> Option<conquest::Result<Own>> {
     let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
     let fourth = |key: &str| line(key)?.split_whitespace().nth(3)?.parse().ok();
     let groups = line("Groups:")?.split_whitespace().map(str::parse);
-    Some(Own {
-        fsuid: fourth("Uid:")?,
-        fsgid: fourth("Gid:")?,
-        groups: groups.collect::<core::result::Result<_, _>>().ok()?,
-        capabilities: u64::from_str_radix(line("CapEff:")?.trim(), 16).ok()?,
-        umask: u32::from_str_radix(line("Umask:")?.trim(), 8).ok()?,
-    })
+    let groups = groups.collect::<core::result::Result<Vec<u32>, _>>().ok()?;
+    // Groups without a number have that of nobody here, by which they can't be told apart.
+    let outside = |id: &u32| namespace.get().map_or(Some(*id), |space| space.groups.outside(*id));
+    let groups = groups.iter().filter_map(outside).collect();
+    let capabilities = u64::from_str_radix(line("CapEff:")?.trim(), 16).ok()?;
+    let umask = u32::from_str_radix(line("Umask:")?.trim(), 8).ok()?;
+    let ids = namespace.outside(fourth("Uid:")?, fourth("Gid:")?);
+    Some(ids.map(|(fsuid, fsgid)| Own { namespace, fsuid, fsgid, groups, capabilities, umask }))
 }
 
 #[cfg(test)]
@@ -83,15 +90,17 @@ mod tests {
     fn a_status_is_understood() {
         let text = "Name:\tx\nUmask:\t0027\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n\
                     Groups:\t10 20 \nCapEff:\t00000000a80425fb\n";
-        let own = parse(text).unwrap();
+        let initial = OwnNamespace::default;
+        let own = parse(text, initial()).unwrap().unwrap();
         assert_eq!((own.fsuid, own.fsgid, own.umask), (4, 8, 0o27));
         assert_eq!((own.groups, own.capabilities), (vec![10, 20], 0xA804_25FB));
-        assert!(parse("Umask:\t0022\n").is_none());
+        assert!(parse("Umask:\t0022\n", initial()).is_none());
     }
 
     #[test]
     fn the_own_status_is_there() {
         load().unwrap();
-        assert_eq!(am_i().fsuid, rustix::process::geteuid().as_raw());
+        let who = am_i();
+        assert_eq!(who.user_number(who.fsuid), Some(rustix::process::geteuid().as_raw()));
     }
 }

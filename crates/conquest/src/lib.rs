@@ -29,6 +29,7 @@ mod error;
 mod id;
 mod machine;
 pub mod store;
+mod user_namespace;
 
 pub use conquest_access::Errno;
 pub use copy::{RestoreOptions, Restored, SaveOptions, Saved, restore, save};
@@ -38,6 +39,7 @@ pub use store::attached::Attached;
 pub use store::info::{Info, Survives, Usage};
 pub use store::new::{CorePlace, Medium, NewStore, Placement, Preset};
 pub use store::{Attach, Store};
+pub use user_namespace::OwnNamespace;
 
 /// The file system of an attached store.
 pub type Fs = conquest_fs::FileSystem<conquest_pm::media::Mapped, conquest_pm::media::OsHost>;

@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn pieces_have_the_checksum_of_the_whole() {
-        let bytes: Vec<u8> = (0..5000_u32).map(|index| (index * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..5000_u32).map(|index| ((index * 31) >> 3) as u8).collect();
         for (len, piece) in [(0, 1), (16, 3), (240, 240), (241, 100), (5000, 1024)] {
             let mut sum = Checksum::new(9);
             bytes[..len].chunks(piece).for_each(|piece| sum.add(piece));

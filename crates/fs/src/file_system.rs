@@ -218,9 +218,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         self.core.read(self.lock_of(number), |view| Ok(look(view)))?
     }
 
-    /// Reads like [`Self::read`]; `look` fills `out`, which is the caller's memory: it may fault, so
-    /// it is not touched while a lock is held. What is left in `out` counts only as far as `look`
-    /// says in the end.
+    /// Reads like [`Self::read`]; `look` fills `out`, which is the caller's memory: it may fault,
+    /// so it is not touched while a lock is held. What is left in `out` counts only as far as
+    /// `look` says in the end.
     pub(crate) fn read_to<T>(
         &self,
         number: u64,

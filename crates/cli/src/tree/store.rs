@@ -51,7 +51,7 @@ impl<'s> Inner<'s> {
 
     /// What `stat` tells.
     pub(crate) fn stat(&self, file: FileId) -> Result<Stat> {
-        Ok(self.fs.stat(file)?)
+        Ok(self.fs.stat(file)?.seen_by(&self.who))
     }
 
     fn may_read(&self, file: FileId) -> Result<()> {
@@ -73,8 +73,7 @@ impl Tree for Inner<'_> {
     }
 
     fn meta(&self, node: &FileId) -> Result<Meta> {
-        let stat = self.fs.stat(*node)?;
-        meta(&stat)
+        meta(&self.stat(*node)?)
     }
 
     fn names(&self, directory: &FileId) -> Result<Vec<Vec<u8>>> {

@@ -91,7 +91,7 @@ fn check(reader: &impl Reader, place: Place) -> Result<()> {
     let mut sum = Checksum::new(place.len());
     let mut at = HEADER;
     while let Some(part) = place.part(at, PIECE.min(place.len().saturating_sub(at)))
-        && part.len() > 0
+        && !part.is_empty()
     {
         let bytes = piece.get_mut(..part.len() as usize).unwrap_or_default();
         reader.bytes(part.offset(), bytes);

@@ -92,7 +92,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// A removed directory has no entries.
     ///
     /// # Errors
-    /// `EINVAL` if there is no room for one entry, for which [`LISTED_MAX`] bytes are always enough;
+    /// `EINVAL` if there is no room for one entry ([`LISTED_MAX`] bytes are always enough);
     /// `ENOTDIR`; [`crate::Error::Stale`]; those of the region.
     pub fn list<'b>(
         &self,

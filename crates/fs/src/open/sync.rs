@@ -1,8 +1,8 @@
 //! Making durable what was done: `fsync`, `fdatasync`, `syncfs` and `sync_file_range`.
 //!
 //! Every operation is as durable as it can get on the store's medium when it returns: so there is
-//! nothing to do but to tell whether the medium has failed. What an operation survives is a property
-//! of the medium, and the same with and without a call of these.
+//! nothing to do but to tell whether the medium has failed. What an operation survives is a
+//! property of the medium, and the same with and without a call of these.
 
 use conquest_access::Errno;
 use conquest_pm::host::Host;
