@@ -85,3 +85,59 @@ impl FileCapability {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Capabilities, IdMap, IdRange, UserNamespace};
+
+    fn value(version: u32, root: Option<u32>) -> Vec<u8> {
+        let words = [Some(version | EFFECTIVE), Some(1), Some(2), Some(3), Some(4), root];
+        words.into_iter().flatten().flat_map(u32::to_le_bytes).collect()
+    }
+
+    fn plain() -> Vec<u8> {
+        value(PLAIN_VERSION, None)
+    }
+
+    fn rooted(root: u32) -> Vec<u8> {
+        value(ROOTED_VERSION, Some(root))
+    }
+
+    #[test]
+    fn roots_are_translated() {
+        let ranges = [
+            IdRange { inside: 0, outside: 7000, count: 1 },
+            IdRange { inside: 5, outside: 2000, count: 1 },
+        ];
+        let space = UserNamespace { users: IdMap(&ranges), groups: IdMap(&ranges) };
+        let who = |namespace| Credentials {
+            fsuid: 0,
+            fsgid: 0,
+            groups: &[],
+            capabilities: Capabilities::ALL,
+            umask: 0,
+            namespace,
+        };
+        let (outside, inside) = (who(None), who(Some(space)));
+        let bytes =
+            |found: Result<FileCapability, Errno>| found.map(|found| found.bytes().to_vec());
+        let meant = |value: &[u8], who| bytes(FileCapability::new(value).unwrap().meant_by(who));
+        let seen = |value: &[u8], who| bytes(FileCapability::new(value).unwrap().seen_by(who));
+        assert_eq!(meant(&plain(), &outside), Ok(plain()));
+        assert_eq!(meant(&rooted(9), &outside), Ok(rooted(9)));
+        assert_eq!(meant(&rooted(u32::MAX), &outside), Err(Errno::EINVAL));
+        assert_eq!(meant(&plain(), &inside), Ok(rooted(7000)));
+        assert_eq!(meant(&rooted(5), &inside), Ok(rooted(2000)));
+        assert_eq!(meant(&rooted(6), &inside), Err(Errno::EINVAL));
+        assert_eq!(seen(&plain(), &outside), Ok(plain()));
+        assert_eq!(seen(&rooted(0), &outside), Ok(plain()));
+        assert_eq!(seen(&rooted(9), &outside), Ok(rooted(9)));
+        assert_eq!(seen(&plain(), &inside), Ok(plain()));
+        assert_eq!(seen(&rooted(7000), &inside), Ok(plain()));
+        assert_eq!(seen(&rooted(2000), &inside), Ok(rooted(5)));
+        assert_eq!(seen(&rooted(9), &inside), Err(Errno::EOVERFLOW));
+        assert_eq!(FileCapability::new(&plain()[1..]), None);
+        assert_eq!(FileCapability::new(&value(ROOTED_VERSION, None)), None);
+    }
+}

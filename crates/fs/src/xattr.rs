@@ -86,7 +86,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     ) -> Result<usize> {
         check_name(name)?;
         let space = NameSpace::of(name);
-        if space == NameSpace::FileCapability && who.namespace.is_some() {
+        if space == NameSpace::FileCapability {
             let mut value = [0; CAPABILITY_MAX];
             let len = self.read_value(who, file, name, &mut value)?;
             let value = FileCapability::new(value.get(..len).unwrap_or_default());
