@@ -18,9 +18,9 @@
 //! empty, limits, quotas, and whether the file system may be written to at all (`EROFS`). And what
 //! Linux leaves to settings of the machine: security modules, mounts without devices or programs,
 //! mounts with mapped ids, and `fs.protected_*` in `sysctl`. With `fs.protected_hardlinks` a link
-//! to another user's file needs `CAP_FOWNER`, or a regular file that is not set-user-id, nor set-group-id and
-//! executable for the group, and that the caller may read and write; otherwise `EPERM`. The kernel
-//! checks that after both directories were searched and before [`link`].
+//! to another user's file needs `CAP_FOWNER`, or a regular file that is not set-user-id, nor
+//! set-group-id and executable for the group, and that the caller may read and write; otherwise
+//! `EPERM`. The kernel checks that after both directories were searched and before [`link`].
 
 #![forbid(unsafe_code)]
 
