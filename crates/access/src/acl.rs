@@ -234,6 +234,43 @@ pub(crate) fn decode(value: &[u8]) -> Result<Option<Entries>, Errno> {
     Ok((!entries.is_empty()).then_some(entries))
 }
 
+/// The entries with the users and groups that `who` means by their numbers.
+pub(crate) fn meant_by(who: &Credentials, entries: &Entries) -> Result<Entries, Errno> {
+    let mut known = Ok(());
+    let meant = entries.iter().map(|entry| {
+        let qualifier = match entry.qualifier {
+            Qualifier::User(id) => who.user_meant(id).map(Qualifier::User),
+            Qualifier::Group(id) => who.group_meant(id).map(Qualifier::Group),
+            other => Ok(other),
+        };
+        let qualifier = qualifier.unwrap_or_else(|error| {
+            known = Err(error);
+            entry.qualifier
+        });
+        Entry { qualifier, ..*entry }
+    });
+    let meant = meant.collect();
+    known.map(|()| meant)
+}
+
+/// Puts into an attribute's value, a list that is kept, the numbers by which `who` knows its users
+/// and groups; for one whom his namespace does not know, `u32::MAX`.
+pub fn show_list(who: &Credentials, value: &mut [u8]) {
+    if who.namespace.is_none() {
+        return;
+    }
+    let entries = value.get_mut(HEADER..).unwrap_or_default();
+    for [tag, tag_high, _, _, id @ ..] in entries.as_chunks_mut::<ENTRY>().0 {
+        let number = u32::from_le_bytes(*id);
+        let shown = match Qualifier::unpack(u16::from_le_bytes([*tag, *tag_high]), number) {
+            Some(Qualifier::User(uid)) => who.user_number(uid),
+            Some(Qualifier::Group(gid)) => who.group_number(gid),
+            _ => Some(number),
+        };
+        *id = shown.unwrap_or(NO_ID).to_le_bytes();
+    }
+}
+
 /// Whether the entries are in order, complete and possible.
 fn is_valid(entries: &[Entry]) -> bool {
     let rank = |entry: &Entry| match entry.qualifier {

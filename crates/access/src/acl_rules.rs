@@ -52,7 +52,8 @@ pub fn read_acl(file: &File) -> Result<(), Errno> {
 /// # Errors
 ///
 /// - [`Errno::E2BIG`]: the value is too long for any attribute.
-/// - [`Errno::EINVAL`], [`Errno::EOPNOTSUPP`]: no list, or of another version.
+/// - [`Errno::EINVAL`], [`Errno::EOPNOTSUPP`]: no list, or of another version; or a user or group
+///   whom the caller's namespace does not know.
 /// - [`Errno::EPERM`]: the file is immutable or append-only, or somebody else's.
 /// - [`Errno::EOPNOTSUPP`]: a symbolic link.
 /// - [`Errno::EACCES`]: a default list for what is no directory.
@@ -65,7 +66,7 @@ pub fn set_acl(
     if value.len() > VALUE_MAX {
         return Err(Errno::E2BIG);
     }
-    let entries = acl::decode(value)?;
+    let entries = acl::decode(value)?.map(|entries| acl::meant_by(who, &entries)).transpose()?;
     if file.is_fixed() {
         return Err(Errno::EPERM);
     }
@@ -84,7 +85,7 @@ pub fn set_acl(
         return Ok(SetAcl { acl: Some(acl), mode: file.mode });
     }
     let mut mode = file.mode & !0o777 | acl.permissions();
-    if !who.may_set_gid_bit(file.gid) {
+    if !who.may_set_gid_bit(file, file.gid) {
         mode &= !libc::S_ISGID;
     }
     Ok(SetAcl { acl: (!acl.is_mode()).then_some(acl), mode })

@@ -36,7 +36,7 @@ pub fn create(
     permission(who, directory, Access::CHANGE_ENTRIES)?;
     let file_type = mode & libc::S_IFMT;
     let is_device = file_type == libc::S_IFBLK || file_type == libc::S_IFCHR;
-    if is_device && !is_whiteout && !who.has(Capability::Mknod) {
+    if is_device && !is_whiteout && !who.has_initially(Capability::Mknod) {
         return Err(Errno::EPERM);
     }
     Ok(())
@@ -61,7 +61,8 @@ pub fn new_file(who: &Credentials, directory: &File, default: Option<&Acl>, mode
     let is_inherited = directory.mode & libc::S_ISGID != 0;
     let gid = if is_inherited { directory.gid } else { who.fsgid };
     let program = libc::S_ISGID | libc::S_IXGRP;
-    let loses_gid_bit = is_inherited && asked & program == program && !who.may_set_gid_bit(gid);
+    let loses_gid_bit =
+        is_inherited && asked & program == program && !who.may_set_gid_bit(directory, gid);
     let set_id = match is_directory {
         true if is_inherited => asked | libc::S_ISGID,
         false if loses_gid_bit => asked & !libc::S_ISGID,

@@ -1,5 +1,7 @@
 //! Who makes a call.
 
+use crate::{File, UserNamespace};
+
 /// A capability that the rules know, with its number in Linux (capabilities(7)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -75,10 +77,13 @@ pub struct Credentials<'a> {
     pub capabilities: Capabilities,
     /// Permission bits that new files don't get, unless the directory has a default access list.
     pub umask: u32,
+    /// The user namespace that the caller is in; none is the initial one. All ids here are of the
+    /// initial one.
+    pub namespace: Option<UserNamespace<'a>>,
 }
 
 impl Credentials<'_> {
-    /// Whether `capability` is effective.
+    /// Whether `capability` is effective in the caller's namespace.
     #[must_use]
     pub const fn has(&self, capability: Capability) -> bool {
         self.capabilities.has(capability)
@@ -90,8 +95,9 @@ impl Credentials<'_> {
         self.fsgid == gid || self.groups.contains(&gid)
     }
 
-    /// Whether the caller may give a file of group `gid` the set-group-id bit, and keep it there.
-    pub(crate) fn may_set_gid_bit(&self, gid: u32) -> bool {
-        self.is_in(gid) || self.has(Capability::Fsetid)
+    /// Whether the caller may give `file` the set-group-id bit, and keep it there, if its group is
+    /// `gid`.
+    pub(crate) fn may_set_gid_bit(&self, file: &File, gid: u32) -> bool {
+        self.is_in(gid) || self.has_over(Capability::Fsetid, file)
     }
 }

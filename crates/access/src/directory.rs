@@ -56,7 +56,7 @@ fn is_sticky(who: &Credentials, directory: &File, file: &File) -> bool {
     directory.mode & libc::S_ISVTX != 0
         && who.fsuid != file.uid
         && who.fsuid != directory.uid
-        && !who.has(Capability::Fowner)
+        && !who.has_over(Capability::Fowner, file)
 }
 
 /// Whether a file may be renamed. Source and target are two files: that of one file nothing is

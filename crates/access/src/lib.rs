@@ -17,10 +17,10 @@
 //! What is not here, because it is not about who asks: whether names exist, whether a directory is
 //! empty, limits, quotas, and whether the file system may be written to at all (`EROFS`). And what
 //! Linux leaves to settings of the machine: security modules, mounts without devices or programs,
-//! mapped ids, and `fs.protected_*` in `sysctl`. With `fs.protected_hardlinks` a link to another
-//! user's file needs `CAP_FOWNER`, or a regular file that is not set-user-id, nor set-group-id and
-//! executable for the group, and that the caller may read and write; otherwise `EPERM`. The kernel
-//! checks that after both directories were searched and before [`link`].
+//! mounts with mapped ids, and `fs.protected_*` in `sysctl`. With `fs.protected_hardlinks` a link
+//! to another user's file needs `CAP_FOWNER`, or a regular file that is not set-user-id, nor
+//! set-group-id and executable for the group, and that the caller may read and write; otherwise
+//! `EPERM`. The kernel checks that after both directories were searched and before [`link`].
 
 #![forbid(unsafe_code)]
 
@@ -31,18 +31,22 @@ mod credentials;
 mod directory;
 mod errno;
 mod file;
+mod file_capability;
+mod namespace;
 mod open;
 mod owner;
 mod permission;
 mod xattr;
 
-pub use acl::{Acl, Entry, Qualifier, VALUE_SMALL, VERSION};
+pub use acl::{Acl, Entry, Qualifier, VALUE_SMALL, VERSION, show_list};
 pub use acl_rules::{AclKind, SetAcl, read_acl, set_acl};
 pub use create::{New, create, new_file};
 pub use credentials::{Capabilities, Capability, Credentials};
 pub use directory::{Removal, Rename, link, remove, rename};
 pub use errno::Errno;
 pub use file::{File, flag};
+pub use file_capability::FileCapability;
+pub use namespace::{IdMap, IdRange, OVERFLOW_ID, UserNamespace};
 pub use open::{Open, allocate, open, truncate, truncate_open, write_open};
 pub use owner::{Change, Times, chmod, chown, is_owner_or_capable, set_flags, set_times};
 pub use permission::{Access, permission};

@@ -44,7 +44,8 @@ pub enum Times {
 /// Whether `who` owns `file` or counts as its owner.
 #[must_use]
 pub fn is_owner_or_capable(who: &Credentials, file: &File) -> bool {
-    who.fsuid == file.uid || who.has(Capability::Fowner)
+    let is_known = who.user_number(file.uid).is_some();
+    who.fsuid == file.uid || is_known && who.has(Capability::Fowner)
 }
 
 fn owns(who: &Credentials, file: &File) -> Result<(), Errno> {
@@ -71,7 +72,7 @@ pub fn chmod(who: &Credentials, file: &File, mode: u32) -> Result<Change, Errno>
     }
     owns(who, file)?;
     let mut mode = file.mode & libc::S_IFMT | mode & 0o7777;
-    if !who.may_set_gid_bit(file.gid) {
+    if !who.may_set_gid_bit(file, file.gid) {
         mode &= !libc::S_ISGID;
     }
     let acl = file.acl.map(|acl| acl.with_mode(mode));
@@ -106,7 +107,7 @@ pub fn chown(
     let is_owner = who.fsuid == file.uid;
     let may_give = uid.is_none_or(|uid| is_owner && uid == file.uid);
     let may_regroup = gid.is_none_or(|gid| is_owner && (gid == file.gid || who.is_in(gid)));
-    let is_entitled = may_give && may_regroup || who.has(Capability::Chown);
+    let is_entitled = may_give && may_regroup || who.has_over(Capability::Chown, file);
     if !is_entitled {
         return Err(Errno::EPERM);
     }
@@ -114,7 +115,7 @@ pub fn chown(
     if changes_mode {
         // The kernel makes this a change of the mode, with all the rules for one.
         owns(who, file)?;
-        if !who.may_set_gid_bit(gid) {
+        if !who.may_set_gid_bit(file, gid) {
             mode &= !libc::S_ISGID;
         }
     }
@@ -125,7 +126,7 @@ pub fn chown(
 /// The set-group-id bit, if it is to be cleared: always where it makes a program of the group;
 /// where the group may not execute the file, only for strangers to the group.
 fn lost_gid_bit(who: &Credentials, file: &File) -> u32 {
-    let is_kept = file.mode & libc::S_IXGRP == 0 && who.may_set_gid_bit(file.gid);
+    let is_kept = file.mode & libc::S_IXGRP == 0 && who.may_set_gid_bit(file, file.gid);
     if is_kept { 0 } else { libc::S_ISGID }
 }
 
@@ -140,7 +141,7 @@ pub(crate) fn after_write(who: &Credentials, file: &File) -> Result<Change, Errn
         return Ok(Change::none(file));
     }
     let mut mode = file.mode;
-    if !who.has(Capability::Fsetid) {
+    if !who.has_initially(Capability::Fsetid) {
         mode &= !(libc::S_ISUID | lost_gid_bit(who, file));
     }
     if mode != file.mode {
@@ -172,7 +173,8 @@ pub fn set_times(who: &Credentials, file: &File, times: Times) -> Result<(), Err
 ///
 /// [`Errno::EPERM`]: somebody else's file; immutable or append-only would change and the caller
 /// lacks `CAP_LINUX_IMMUTABLE`; or anything else would change of a file that is and stays
-/// immutable. [`Errno::EOPNOTSUPP`]: such a file can't have such a flag.
+/// immutable. [`Errno::EINVAL`]: a change of projects from a user namespace.
+/// [`Errno::EOPNOTSUPP`]: such a file can't have such a flag.
 pub fn set_flags(
     who: &Credentials,
     file: &File,
@@ -182,8 +184,12 @@ pub fn set_flags(
     owns(who, file)?;
     let changed = file.flags ^ flags;
     let is_protected = changed & (flag::IMMUTABLE | flag::APPEND) != 0;
-    if is_protected && !who.has(Capability::LinuxImmutable) {
+    if is_protected && !who.has_initially(Capability::LinuxImmutable) {
         return Err(Errno::EPERM);
+    }
+    let is_project = changes_project || changed & flag::PROJINHERIT != 0;
+    if is_project && who.namespace.is_some() {
+        return Err(Errno::EINVAL);
     }
     let possible = match file.mode & libc::S_IFMT {
         libc::S_IFDIR => flag::OF_DIRECTORY,

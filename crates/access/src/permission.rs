@@ -80,11 +80,11 @@ fn is_granted(who: &Credentials, file: &File, wanted: u32) -> bool {
 fn is_overridden(who: &Credentials, file: &File, wanted: Access) -> bool {
     let only_looks =
         if file.is_directory() { !wanted.has(Access::WRITE) } else { wanted == Access::READ };
-    if only_looks && who.has(Capability::DacReadSearch) {
+    if only_looks && who.has_over(Capability::DacReadSearch, file) {
         return true;
     }
     // What nobody may execute is no program, for anybody.
     let is_no_program =
         !file.is_directory() && wanted.has(Access::EXECUTE) && file.mode & 0o111 == 0;
-    !is_no_program && who.has(Capability::DacOverride)
+    !is_no_program && who.has_over(Capability::DacOverride, file)
 }

@@ -2,7 +2,8 @@
 //! their own: [`read_acl`](crate::read_acl), [`set_acl`](crate::set_acl).
 
 use crate::{
-    Access, AclKind, Capability, Credentials, Errno, File, is_owner_or_capable, permission,
+    Access, AclKind, Capability, Credentials, Errno, File, FileCapability, is_owner_or_capable,
+    permission,
 };
 
 /// Prefixes, which are no names by themselves.
@@ -67,14 +68,15 @@ impl NameSpace {
 /// - [`Errno::ENODATA`]: to read, where writing would be refused for the type of the file, or for
 ///   lack of `CAP_SYS_ADMIN` for `trusted.`.
 /// - [`Errno::EACCES`]: a `user.` name, as for the file's content.
-/// - [`Errno::EINVAL`]: a prefix without a name; or a value that is none of `security.capability`.
+/// - [`Errno::EINVAL`]: a prefix without a name; or a value that is none of `security.capability`,
+///   or of whose root the caller's namespace knows nothing.
 /// - [`Errno::EOPNOTSUPP`]: no such name space; access lists, which have rules of their own.
 pub fn xattr(who: &Credentials, file: &File, name: &[u8], what: XattrAccess) -> Result<(), Errno> {
     let space = NameSpace::of(name);
     if let (NameSpace::FileCapability, XattrAccess::Write(value)) = (space, what)
         && !value.is_empty()
     {
-        may_set_capabilities(who, value)?;
+        may_set_capabilities(who, file, value)?;
     }
     let writes = what != XattrAccess::Read;
     if writes && file.is_fixed() {
@@ -86,10 +88,12 @@ pub fn xattr(who: &Credentials, file: &File, name: &[u8], what: XattrAccess) -> 
         NameSpace::User if !file.is_regular() && !file.is_directory() => return refused,
         NameSpace::User if writes && is_sticky_of_another(who, file) => return refused,
         NameSpace::User | NameSpace::Unknown => permission(who, file, wanted)?,
-        NameSpace::Trusted if !who.has(Capability::SysAdmin) => return refused,
-        NameSpace::Security if writes && !who.has(Capability::SysAdmin) => return refused,
+        NameSpace::Trusted if !who.has_initially(Capability::SysAdmin) => return refused,
+        NameSpace::Security if writes && !who.has_initially(Capability::SysAdmin) => {
+            return refused;
+        }
         NameSpace::FileCapability
-            if what == XattrAccess::Remove && !who.has(Capability::Setfcap) =>
+            if what == XattrAccess::Remove && !who.has_over(Capability::Setfcap, file) =>
         {
             return refused;
         }
@@ -107,20 +111,17 @@ fn is_sticky_of_another(who: &Credentials, file: &File) -> bool {
 }
 
 /// Whether `value` is one of `security.capability`, and may be set.
-fn may_set_capabilities(who: &Credentials, value: &[u8]) -> Result<(), Errno> {
-    // But for its lowest bit, the first word is the version.
-    let version = value.first_chunk().map(|&magic| u32::from_le_bytes(magic) & !1);
-    let is_possible =
-        matches!((version, value.len()), (Some(0x0200_0000), 20) | (Some(0x0300_0000), 24));
-    if !is_possible {
-        return Err(Errno::EINVAL);
+fn may_set_capabilities(who: &Credentials, file: &File, value: &[u8]) -> Result<(), Errno> {
+    let capability = FileCapability::new(value).ok_or(Errno::EINVAL)?;
+    if !who.has_over(Capability::Setfcap, file) {
+        return Err(Errno::EPERM);
     }
-    if who.has(Capability::Setfcap) { Ok(()) } else { Err(Errno::EPERM) }
+    capability.meant_by(who).map(drop)
 }
 
 /// Whether `listxattr` tells `who` of the attribute `name`: of all but `trusted.`, for which it
 /// needs `CAP_SYS_ADMIN`. Listing itself needs no permission on the file.
 #[must_use]
 pub fn is_listed(who: &Credentials, name: &[u8]) -> bool {
-    NameSpace::of(name) != NameSpace::Trusted || who.has(Capability::SysAdmin)
+    NameSpace::of(name) != NameSpace::Trusted || who.has_initially(Capability::SysAdmin)
 }

@@ -54,7 +54,7 @@ fn case(
     let (fsuid, fsgid) = (id(), id());
     let capabilities = random_capabilities(rng);
     let umask = rng.below(0o1000) as u32;
-    let who = Credentials { fsuid, fsgid, groups: &groups, capabilities, umask };
+    let who = Credentials { fsuid, fsgid, groups: &groups, capabilities, umask, namespace: None };
 
     let before = world.snapshot();
     let is_open = operation.needs_open() && before.source().is(libc::S_IFREG);

@@ -8,7 +8,7 @@ const OWNER: u32 = 10;
 const GROUP: u32 = 20;
 
 fn who(fsuid: u32, groups: &[u32], capabilities: Capabilities) -> Credentials<'_> {
-    Credentials { fsuid, fsgid: 99, groups, capabilities, umask: 0o022 }
+    Credentials { fsuid, fsgid: 99, groups, capabilities, umask: 0o022, namespace: None }
 }
 
 fn with(capability: Capability) -> Capabilities {

@@ -42,6 +42,11 @@ impl Session {
         self.stores.get(place).map(|open| open.files.clone())
     }
 
+    /// Up to how many bytes files stay in the core of the store at `place`, whatever they are.
+    pub(crate) fn threshold(&self, place: usize) -> u64 {
+        self.stores.get(place).map_or(0, |open| open.store.placement().threshold)
+    }
+
     /// Detaches all of them.
     ///
     /// # Errors

@@ -362,6 +362,25 @@ pub enum Error {
         /// Bytes there.
         found: u64,
     },
+    /// What should be a map of a user namespace is none.
+    #[error("{path}: line {line}: expected three numbers, of ids in a row; is this /proc?")]
+    NoIdMap {
+        /// The file.
+        path: PathBuf,
+        /// The line's number, from 1 on.
+        line: usize,
+    },
+    /// A store can't keep an id.
+    #[error(
+        "{what} {id} is nobody outside this user namespace, so that a store can't keep it; name \
+         one that is in /proc/self/uid_map and gid_map"
+    )]
+    NoId {
+        /// User or group.
+        what: &'static str,
+        /// Its number.
+        id: u32,
+    },
     /// The caller's progress function asked for it.
     #[error("cancelled")]
     Cancelled,
@@ -403,6 +422,7 @@ impl Error {
             Error::NoPlace { .. } | Error::NoRoom { .. } | Error::TooSmall { .. } => libc::ENOSPC,
             Error::Untrusted { .. } => libc::EPERM,
             Error::Medium { .. } | Error::Range { .. } | Error::NotACopy { .. } => libc::EINVAL,
+            Error::NoIdMap { .. } | Error::NoId { .. } => libc::EINVAL,
             Error::Settings { .. } | Error::CopyIncomplete { .. } | Error::CopyDamaged { .. } => {
                 libc::EIO
             }

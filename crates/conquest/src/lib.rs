@@ -38,6 +38,7 @@ mod machine;
 mod name;
 pub mod quote;
 pub mod store;
+mod user_namespace;
 
 pub use conquest_access::{
     Access, Acl, AclKind, Capabilities, Capability, Entry as AclEntry, Errno, Qualifier, Removal,
@@ -49,6 +50,7 @@ pub use conquest_fs::dir::FileType;
 pub use conquest_fs::locks::{Conflict, Mode as LockMode, Owner as LockOwner, Wait};
 pub use conquest_fs::names::{LISTED_MAX, Listed, Listing, New, Renaming};
 pub use conquest_fs::open::BUFFERS_MAX;
+pub use conquest_fs::placement::{Form, Placed, Stays};
 pub use conquest_fs::walk::Last;
 pub use conquest_fs::xattr::Setting;
 pub use conquest_pm::Holder;
@@ -65,6 +67,7 @@ pub use store::attached::Attached;
 pub use store::info::{Info, Survives, Usage};
 pub use store::new::{CorePlace, Medium, NewStore, Placement, Preset};
 pub use store::{Attach, Store};
+pub use user_namespace::OwnNamespace;
 
 /// The file system of an attached store.
 pub type Fs = conquest_fs::FileSystem<conquest_pm::media::Mapped, conquest_pm::media::OsHost>;

@@ -604,6 +604,7 @@ fn everything_as_nobody(directory: &str) {
         groups: &[],
         capabilities: none,
         umask: 0o027,
+        namespace: None,
     };
     sys::Privileges::take().become_user(&who);
     let directory = Path::new(directory);
@@ -617,6 +618,7 @@ fn everything_as_nobody(directory: &str) {
         groups: Vec::new(),
         capabilities: Capabilities::ALL,
         umask: 0,
+        namespace: conquest::OwnNamespace::default(),
     });
     root.write("others", b"secret").unwrap();
     root.set_permissions("others", 0o600).unwrap();

@@ -29,9 +29,9 @@ pub struct Stat {
     pub mode: u32,
     /// Names; of a directory, 2 and its directories; 0 for a file that is only open.
     pub links: u32,
-    /// Owning user.
+    /// Owning user, in the initial user namespace.
     pub uid: u32,
-    /// Owning group.
+    /// Owning group, in the initial user namespace.
     pub gid: u32,
     /// Of a device, its major and minor number.
     pub device: (u32, u32),
@@ -53,6 +53,19 @@ pub struct Stat {
     pub flags: u32,
     /// Project.
     pub project: u32,
+}
+
+impl Stat {
+    /// The same with the numbers by which `who` knows user and group: [`access::OVERFLOW_ID`] for
+    /// those whom his namespace does not know.
+    #[must_use]
+    pub fn seen_by(self, who: &Credentials) -> Stat {
+        Stat {
+            uid: who.user_number(self.uid).unwrap_or(access::OVERFLOW_ID),
+            gid: who.group_number(self.gid).unwrap_or(access::OVERFLOW_ID),
+            ..self
+        }
+    }
 }
 
 /// A time to set.
@@ -116,8 +129,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         })
     }
 
-    /// Copies the target of the symbolic link `file` to `out`, which [`crate::walk::PATH_MAX`]
-    /// bytes are enough for, as far as there is room: how many bytes.
+    /// Copies the target of the symbolic link `file` to `out`, as far as there is room: how many
+    /// bytes. [`crate::walk::PATH_MAX`] are always enough.
     ///
     /// # Errors
     /// `EINVAL` if it is none, or there is no room at all; [`crate::Error::Stale`]; those of the
@@ -163,10 +176,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         })
     }
 
-    /// Gives `file` another user, group or both.
+    /// Gives `file` another user, group or both, by the numbers by which the caller knows them.
     ///
     /// # Errors
-    /// `EPERM` if the caller may not; [`crate::Error::Stale`].
+    /// `EINVAL` if the caller's namespace does not know them; `EPERM` if the caller may not;
+    /// [`crate::Error::Stale`].
     pub fn set_owner(
         &self,
         who: &Credentials,
@@ -174,6 +188,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> Result<()> {
+        let uid = uid.map(|uid| who.user_meant(uid)).transpose()?;
+        let gid = gid.map(|gid| who.group_meant(gid)).transpose()?;
         self.alter(file, |tx, draft, now| {
             let change = access::chown(who, &draft.rules(), uid, gid)?;
             apply(tx, draft, change)?;

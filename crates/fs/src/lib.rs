@@ -26,6 +26,7 @@ pub mod locks;
 pub mod names;
 pub mod open;
 pub mod paths;
+pub mod placement;
 mod reader;
 mod time;
 pub mod walk;

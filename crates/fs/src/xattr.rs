@@ -1,7 +1,8 @@
 //! Extended attributes and access lists, by their names (xattr(7), acl(5)).
 
 use conquest_access::{
-    Acl, AclKind, Credentials, Errno, NameSpace, XattrAccess, is_listed, read_acl, set_acl, xattr,
+    Acl, AclKind, Credentials, Errno, FileCapability, NameSpace, XattrAccess, is_listed, read_acl,
+    set_acl, show_list, xattr,
 };
 use conquest_format::fs::attributes::VALUE_MAX;
 use conquest_pm::Tx;
@@ -16,6 +17,9 @@ use crate::{Error, FileSystem, Result};
 const NAME_MAX: usize = 255;
 /// Most bytes of names that are listed, as in Linux.
 pub const NAMES_MAX: usize = 65536;
+
+/// Bytes of the longest value of `security.capability`.
+const CAPABILITY_MAX: usize = 24;
 
 /// How an attribute is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +55,14 @@ pub fn whole(mut call: impl FnMut(&mut [u8]) -> Result<usize>) -> Result<Vec<u8>
     }
 }
 
+/// Copies `value` to `out`: how many bytes it has. If `out` is empty, it says just that.
+fn put(value: &[u8], out: &mut [u8]) -> Result<usize> {
+    if !out.is_empty() {
+        out.get_mut(..value.len()).ok_or(Errno::ERANGE)?.copy_from_slice(value);
+    }
+    Ok(value.len())
+}
+
 fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX { Err(Errno::ERANGE.into()) } else { Ok(()) }
 }
@@ -63,6 +75,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// - `ERANGE`: a name of 0, or of more than 255 bytes; or `out` has too little room;
     /// - `ENODATA`: there is none, or the caller may not know;
     /// - `EACCES`, `EPERM`: the caller may not; - `EINVAL`, `EOPNOTSUPP`: no such name can be;
+    /// - `EOVERFLOW`: capabilities for a namespace of which the caller's knows nothing;
     /// - [`crate::Error::Stale`]; those of the region.
     pub fn attribute(
         &self,
@@ -72,6 +85,28 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         out: &mut [u8],
     ) -> Result<usize> {
         check_name(name)?;
+        let space = NameSpace::of(name);
+        if space == NameSpace::FileCapability {
+            let mut value = [0; CAPABILITY_MAX];
+            let len = self.read_value(who, file, name, &mut value)?;
+            let value = FileCapability::new(value.get(..len).unwrap_or_default());
+            return put(value.ok_or(Errno::EINVAL)?.seen_by(who)?.bytes(), out);
+        }
+        let len = self.read_value(who, file, name, out)?;
+        if let NameSpace::Acl(_) = space {
+            show_list(who, out.get_mut(..len).unwrap_or_default());
+        }
+        Ok(len)
+    }
+
+    /// [`Self::attribute`], as it is kept.
+    fn read_value(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        name: &[u8],
+        out: &mut [u8],
+    ) -> Result<usize> {
         self.read_to(file.number, out, |view, out| {
             let (inode, _) = load(view, file)?;
             let acl = access_list(view, &inode)?;
@@ -95,8 +130,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// byte 0 after it: how many bytes these are. If `out` is empty, it says just that.
     ///
     /// # Errors
-    /// - `ERANGE`: `out` has too little room; `E2BIG`: and no call of the kernel could tell them,
-    ///   as they are more than [`NAMES_MAX`];
+    /// - `ERANGE`: `out` has too little room; `E2BIG`: they are more than [`NAMES_MAX`], so that no
+    ///   call of the kernel could tell them;
     /// - [`crate::Error::Stale`]; those of the region.
     pub fn attributes(&self, who: &Credentials, file: FileId, out: &mut [u8]) -> Result<usize> {
         self.read_to(file.number, out, |view, out| {
@@ -149,6 +184,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 return set_list(tx, who, draft, kind, value, now);
             }
             xattr(who, &draft.rules(), name, XattrAccess::Write(value))?;
+            let capability = match NameSpace::of(name) {
+                NameSpace::FileCapability => FileCapability::new(value),
+                _ => None,
+            };
+            let capability = capability.map(|capability| capability.meant_by(who)).transpose()?;
+            let value = capability.as_ref().map_or(value, FileCapability::bytes);
             let mut attributes = Attributes::load(tx, &draft.inode)?;
             match (attributes.get(name), how) {
                 (Some(_), Setting::Create) => return Err(Errno::EEXIST.into()),

@@ -14,7 +14,9 @@ use std::io::{IoSlice, IoSliceMut};
 
 use conquest_fs::Errno;
 use conquest_fs::content::Seek;
+use conquest_fs::names::New;
 use conquest_fs::open::{End, OpenFile, Whence};
+use conquest_fs::placement::{Form, Stays};
 use conquest_peers::machine::{self, Kind};
 use conquest_peers::sys::{self, Outcome};
 use conquest_pm::media::Source;
@@ -231,7 +233,7 @@ fn open_files_are_those_of_ext4() {
         let files = store(8, SIZE_MAX);
         sys::make_directory(sys::HERE, c"d", 0o755).unwrap();
         let (root_of_store, who) = (files.root(), root());
-        files.create(&who, root_of_store, b"d", conquest_fs::names::New::Directory, 0o755).unwrap();
+        files.create(&who, root_of_store, b"d", New::Directory, 0o755).unwrap();
         for name in ["a", "b"] {
             let flags = libc::O_RDWR | libc::O_CREAT;
             let mine = open(&files, name, flags);
@@ -347,4 +349,33 @@ fn a_failed_medium_is_told() {
     let _ = files.read_at(&open, 0, &mut [0; 9000]);
     assert_eq!(files.sync(&open).unwrap_err().errno(), Errno::EIO);
     assert_eq!(files.sync_range(&open, 0, 0, 0).unwrap_err().errno(), Errno::EIO);
+}
+
+#[test]
+fn where_content_is_kept_is_told() {
+    let files = store(8, SIZE_MAX);
+    let open = open(&files, "a", libc::O_RDWR | libc::O_CREAT);
+    let (who, file) = (root(), open.file);
+    let told = |threshold| {
+        let placed = files.placement(file, threshold).unwrap();
+        (placed.form, placed.is_program, placed.stays)
+    };
+    files.set_mode(&who, file, 0o644).unwrap();
+    assert_eq!(told(0), (Form::None, false, Stays::Small));
+    files.write_at(&who, &open, 0, b"#!").unwrap();
+    assert_eq!(told(2), (Form::Packed, true, Stays::Small));
+    assert_eq!(told(1), (Form::Packed, true, Stays::Program));
+    files.write_at(&who, &open, 0, &[1; 9000]).unwrap();
+    assert_eq!(told(8999), (Form::Extent, false, Stays::NoVolume));
+    files.write_at(&who, &open, 0, b"\x7FELF").unwrap();
+    assert_eq!(told(8999), (Form::Extent, true, Stays::Program));
+    files.write_at(&who, &open, 1 << 30, &[1; 9000]).unwrap();
+    files.write_at(&who, &open, 0, b"text").unwrap();
+    assert_eq!(told(8999), (Form::Tree, false, Stays::NoVolume));
+    files.set_mode(&who, file, 0o654).unwrap();
+    assert_eq!(told(8999), (Form::Tree, true, Stays::Program));
+    let refused = |file| files.placement(file, 0).unwrap_err().errno();
+    assert_eq!(refused(files.root()), Errno::EISDIR);
+    let fifo = files.create(&who, files.root(), b"f", New::Fifo, 0o777).unwrap();
+    assert_eq!(refused(fifo), Errno::EINVAL);
 }

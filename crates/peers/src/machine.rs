@@ -51,6 +51,15 @@ pub fn run(
     let name = format!("peer-{kind:?}-{}-{number}", std::process::id());
     let at = MountPoint(directory.join(name));
     std::fs::create_dir_all(&at.0).unwrap();
+    let path = CString::new(at.0.to_str().unwrap()).unwrap();
+    in_child(limit, || work(&mount(kind, &path)))
+}
+
+/// Runs `work` in a process of its own. Fails as `work` fails, and returns what it says.
+///
+/// # Panics
+/// If `work` does, and if it takes longer than `limit`.
+pub fn in_child(limit: Duration, work: impl FnOnce() -> String) -> String {
     let mut ends = [0; 2];
     call!(SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC).unwrap();
     // SAFETY: both descriptors are new, and ours.
@@ -61,7 +70,7 @@ pub fn run(
     assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
     if pid == 0 {
         drop(from);
-        child(kind, &at.0, to, limit, work);
+        child(to, limit, work);
     }
     drop(to);
     let said = listen(pid, from, limit);
@@ -73,17 +82,10 @@ pub fn run(
 }
 
 /// The child: says what came of `work`, and ends.
-fn child(
-    kind: Kind,
-    at: &Path,
-    mut to: File,
-    limit: Duration,
-    work: impl FnOnce(&File) -> String,
-) -> ! {
+fn child(mut to: File, limit: Duration, work: impl FnOnce() -> String) -> ! {
     // SAFETY: no memory is passed. The child ends even if its parent was killed; a living parent is
     // quicker, and says what happened.
     unsafe { libc::alarm(limit.as_secs() as u32 + 10) };
-    let work = || work(&mount(kind, &CString::new(at.to_str().unwrap()).unwrap()));
     let (said, code) = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
         Ok(said) => (said, 0),
         Err(reason) => {
@@ -129,8 +131,11 @@ fn refused(what: &str, error: i32) -> ! {
     panic!("this test needs to {what}, as root, and the machine refuses: {error}")
 }
 
-/// The root directory of a new file system.
-fn mount(kind: Kind, at: &CStr) -> File {
+/// From now on this process has mounts of its own.
+///
+/// # Panics
+/// If the machine refuses.
+pub fn unshare_mounts() {
     let none = core::ptr::null::<libc::c_char>();
     let must = |what: &str, result: sys::Outcome<libc::c_long>| {
         result.unwrap_or_else(|error| refused(what, error))
@@ -138,6 +143,14 @@ fn mount(kind: Kind, at: &CStr) -> File {
     must("make a mount namespace", call!(SYS_unshare, libc::CLONE_NEWNS));
     let slave = libc::MS_REC | libc::MS_PRIVATE;
     must("make mounts private", call!(SYS_mount, none, c"/".as_ptr(), none, slave, none));
+}
+
+/// The root directory of a new file system.
+fn mount(kind: Kind, at: &CStr) -> File {
+    let must = |what: &str, result: sys::Outcome<libc::c_long>| {
+        result.unwrap_or_else(|error| refused(what, error))
+    };
+    unshare_mounts();
     let (device, name, options) = match kind {
         Kind::Tmpfs => (None, c"tmpfs", c"mode=755,size=64m"),
         Kind::Ext4 => (Some(make_ext4()), c"ext4", c""),
@@ -146,6 +159,45 @@ fn mount(kind: Kind, at: &CStr) -> File {
     let (path, to, options) = (path.as_ptr(), at.as_ptr(), options.as_ptr());
     must("mount", call!(SYS_mount, path, to, name.as_ptr(), 0, options));
     sys::open(sys::HERE, at, libc::O_RDONLY | libc::O_DIRECTORY, 0).unwrap()
+}
+
+/// From now on this process, which has one thread, is in a user namespace of its own, which has
+/// these maps: lines as in `/proc/PID/uid_map`. `proc` is the directory `/proc`.
+///
+/// # Panics
+/// If the machine refuses.
+pub fn enter_user_namespace(proc: &File, users: &str, groups: &str) {
+    let own = std::process::id();
+    let mut ends = [0; 2];
+    call!(SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC).unwrap();
+    // SAFETY: both descriptors are new, and ours.
+    let (mut from, to) = unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) };
+    // SAFETY: as the caller says, there is one thread.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        // Only who is outside may write maps of several lines: once the namespace is there.
+        drop(to);
+        let _ = from.read(&mut [0]);
+        let write = |name: &str, map: &str| {
+            let name = CString::new(format!("{own}/{name}")).unwrap();
+            let mut file = sys::open(proc.as_raw_fd(), &name, libc::O_WRONLY, 0)?;
+            file.write_all(map.as_bytes()).map_err(|_| sys::errno())
+        };
+        let written = write("uid_map", users).and_then(|()| write("gid_map", groups));
+        // SAFETY: ends the helper at once.
+        unsafe { libc::_exit(written.err().unwrap_or(0)) };
+    }
+    drop(from);
+    let made = call!(SYS_unshare, libc::CLONE_NEWUSER);
+    drop(to);
+    let mut status = 0;
+    // SAFETY: a number of our own, and our own child.
+    unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    made.unwrap_or_else(|error| refused("make a user namespace", error));
+    if status != 0 {
+        refused("write the maps of a user namespace", libc::WEXITSTATUS(status));
+    }
 }
 
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;

@@ -381,12 +381,14 @@ pub fn list(directory: &File, entries: &mut [u8]) -> Outcome<usize> {
     call!(SYS_getdents64, directory.as_raw_fd(), at, room).map(|len| len as usize)
 }
 
-/// Makes a directory the root of this process, and its working directory.
+/// Makes the working directory, where something is mounted, the root of this process's mount
+/// namespace. (Who has only changed his own root can't make user namespaces.)
 ///
 /// # Errors
 /// The error number.
-pub fn change_root(directory: &CStr) -> Outcome {
-    call!(SYS_chroot, directory.as_ptr())?;
+pub fn change_root() -> Outcome {
+    call!(SYS_pivot_root, c".".as_ptr(), c".".as_ptr())?;
+    call!(SYS_umount2, c".".as_ptr(), libc::MNT_DETACH)?;
     call!(SYS_chdir, c"/".as_ptr()).map(drop)
 }
 
@@ -526,9 +528,10 @@ impl Privileges {
         self.set_effective(who.capabilities.0);
     }
 
-    /// From now on the process is root again.
+    /// From now on the process is root again, in no other group.
     pub fn become_root(&self) {
         self.set_effective(u64::MAX);
+        call!(SYS_setgroups, 0_usize, core::ptr::null::<u32>()).unwrap();
         call!(SYS_setresuid, 0, 0, 0).unwrap();
         call!(SYS_setresgid, 0, 0, 0).unwrap();
         call!(SYS_umask, 0).unwrap();

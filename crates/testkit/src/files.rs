@@ -325,7 +325,14 @@ pub fn content(seed: u64, len: usize) -> Vec<u8> {
 /// Root, with all capabilities.
 #[must_use]
 pub fn root_user() -> Credentials<'static> {
-    Credentials { fsuid: 0, fsgid: 0, groups: &[], capabilities: Capabilities::ALL, umask: 0o022 }
+    Credentials {
+        fsuid: 0,
+        fsgid: 0,
+        groups: &[],
+        capabilities: Capabilities::ALL,
+        umask: 0o022,
+        namespace: None,
+    }
 }
 
 /// A tree as text: of every path type and permissions, links, owner, time of modification if it was

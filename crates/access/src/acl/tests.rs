@@ -100,7 +100,7 @@ fn lists_and_modes_agree() {
 fn the_first_entry_that_fits_decides_for_a_user_and_any_for_groups() {
     let grants = |fsuid, groups: &[u32], wanted| {
         let capabilities = Capabilities::NONE;
-        let who = Credentials { fsuid, fsgid: 99, groups, capabilities, umask: 0 };
+        let who = Credentials { fsuid, fsgid: 99, groups, capabilities, umask: 0, namespace: None };
         long().grants(&who, 5, wanted)
     };
     // user:7:rw-, whatever groups say.

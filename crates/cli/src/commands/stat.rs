@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Args;
-use conquest::Stat as Known;
-use conquest::flag;
+use conquest::{Form, Stat as Known, Stays, flag};
 use serde::Serialize;
 
 use super::{entry, places};
@@ -51,7 +50,50 @@ struct File {
     #[serde(flatten)]
     entry: entry::Entry,
     change: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placement: Option<Placement>,
     attributes: Vec<Attribute>,
+}
+
+/// Where a regular file's content is kept.
+#[derive(Serialize)]
+struct Placement {
+    form: &'static str,
+    program: bool,
+    in_core_because: &'static str,
+}
+
+impl Placement {
+    /// Of the file of `stat`, if it is a regular one, in a store with this threshold.
+    fn of(files: &Inner, stat: &Known, threshold: u64) -> Result<Option<Placement>> {
+        if entry::type_of(stat) != FileType::Regular {
+            return Ok(None);
+        }
+        let placed = files.placement(stat.file, threshold)?;
+        let form = match placed.form {
+            Form::None => "none",
+            Form::Packed => "packed",
+            Form::Extent => "extent",
+            Form::Tree => "tree",
+        };
+        let in_core_because = match placed.stays {
+            Stays::Small => "small",
+            Stays::Program => "program",
+            Stays::NoVolume => "no-volume",
+        };
+        Ok(Some(Placement { form, program: placed.is_program, in_core_because }))
+    }
+
+    /// In words.
+    fn words(&self) -> String {
+        let is_program = if self.program { ", a program" } else { "" };
+        let reason = match self.in_core_because {
+            "small" => "it is small",
+            "program" => "programs stay there",
+            _ => "there is no volume",
+        };
+        format!("{} content{is_program}; in the core because {reason}", self.form)
+    }
 }
 
 #[derive(Serialize, Default)]
@@ -68,9 +110,10 @@ pub(crate) fn run(args: &Stat) -> ExitCode {
         let Some(files) = session.files(at) else {
             continue;
         };
+        let threshold = session.threshold(at);
         let told = match args.json {
-            true => tell(args, &files, &inside).map(|file| found.files.push(file)),
-            false => print(args, &files, &inside, &clock, &mut people),
+            true => tell(args, &files, &inside, threshold).map(|file| found.files.push(file)),
+            false => print(args, &files, &inside, threshold, &clock, &mut people),
         };
         report.take(inside.label(), told);
     }
@@ -81,7 +124,7 @@ pub(crate) fn run(args: &Stat) -> ExitCode {
     report.code()
 }
 
-fn tell(args: &Stat, files: &Inner, inside: &Inside) -> Result<File> {
+fn tell(args: &Stat, files: &Inner, inside: &Inside, threshold: u64) -> Result<File> {
     let node = files.find(&inside.path, args.dereference)?;
     let stat = files.stat(node)?;
     let name = inside.split().map_or(b"/".to_vec(), |(_, name)| name.to_vec());
@@ -93,6 +136,7 @@ fn tell(args: &Stat, files: &Inner, inside: &Inside) -> Result<File> {
         path: Name::new(&inside.path),
         entry: entry::Entry::of(files, &name, &stat)?,
         change: stat.change,
+        placement: Placement::of(files, &stat, threshold)?,
         attributes: attributes.collect(),
     })
 }
@@ -101,6 +145,7 @@ fn print(
     args: &Stat,
     files: &Inner,
     inside: &Inside,
+    threshold: u64,
     clock: &Clock,
     people: &mut People,
 ) -> Result<()> {
@@ -138,6 +183,9 @@ fn print(
         (" Birth", stat.btime),
     ] {
         text += &format!("{what}: {}\n", clock.long(time));
+    }
+    if let Some(placement) = Placement::of(files, &stat, threshold)? {
+        text += &format!(" Place: {}\n", placement.words());
     }
     text += &extras(files, &stat)?;
     crate::output::all(text.as_bytes())?;

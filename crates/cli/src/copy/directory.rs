@@ -75,7 +75,8 @@ impl<S: Tree, T: Tree> Job<'_, S, T> {
                 }
                 self.unfix(&node, &old)?;
                 let lent = OWN & !old.mode;
-                let is_own = old.uid == crate::who::am_i()?.fsuid;
+                let who = crate::who::am_i()?;
+                let is_own = who.user_number(who.fsuid) == Some(old.uid);
                 if lent != 0 && is_own {
                     self.target.set_mode(&node, old.mode | OWN)?;
                 }

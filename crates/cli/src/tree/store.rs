@@ -6,8 +6,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use conquest::{
-    Access, AclKind, Credentials, Errno, FileId, Files, Last, Metadata, Removal, Renaming, SetTime,
-    Setting, Stat, Store, flag,
+    Access, AclKind, Credentials, Errno, FileId, Files, Last, Metadata, Placed, Removal, Renaming,
+    SetTime, Setting, Stat, Store, flag,
 };
 
 use super::{Attributes, Bits, FLAGS, FileType, Meta, New, Tree};
@@ -57,6 +57,11 @@ impl Inner {
     /// What `stat` tells.
     pub(crate) fn stat(&self, file: FileId) -> Result<Stat> {
         Ok(*self.files.node(file).metadata()?.stat())
+    }
+
+    /// Where the content of a regular file is kept.
+    pub(crate) fn placement(&self, file: FileId, threshold: u64) -> Result<Placed> {
+        Ok(self.files.node(file).placement(threshold)?)
     }
 
     /// Whether a file has an access list, of either kind.

@@ -61,8 +61,10 @@ impl Dir {
     /// As fstat(2).
     pub fn metadata(&self) -> Result<Metadata> {
         let open = self.handle.own()?;
-        let stat = self.handle.actor().fs().stat(open.file);
-        stat.map(Metadata::new).map_err(self.handle.called().fail())
+        let actor = self.handle.actor();
+        let stat = actor.fs().stat(open.file);
+        stat.map(|stat| Metadata::new(stat.seen_by(&actor.who())))
+            .map_err(self.handle.called().fail())
     }
 
     /// Its entries, without `.` and `..`.

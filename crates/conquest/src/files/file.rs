@@ -80,7 +80,7 @@ impl File {
     /// # Errors
     /// As fstat(2).
     pub fn metadata(&self) -> Result<Metadata> {
-        self.with(|fs, _, open| fs.stat(open.file)).map(Metadata::new)
+        self.with(|fs, who, open| Ok(fs.stat(open.file)?.seen_by(who))).map(Metadata::new)
     }
 
     /// Sets its permissions to the low twelve bits of `mode`.

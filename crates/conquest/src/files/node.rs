@@ -10,6 +10,7 @@ use conquest_fs::attributes::SetTime;
 use conquest_fs::content::{Seek, WriteAt};
 use conquest_fs::dir::FileType;
 use conquest_fs::names::{Listing, New, Renaming};
+use conquest_fs::placement::Placed;
 use conquest_fs::walk::PATH_MAX;
 
 use super::actor::{Actor, Called};
@@ -52,6 +53,15 @@ impl Node<'_> {
         self.with(|fs, who, id| with_copy(&[name], |name| work(fs, who, id, name)))
     }
 
+    /// Where the content of a regular file is kept, in a store whose threshold is `threshold`
+    /// bytes.
+    ///
+    /// # Errors
+    /// `EISDIR` for a directory, `EINVAL` for what else is no regular file.
+    pub fn placement(&self, threshold: u64) -> Result<Placed> {
+        self.with(|fs, _, id| fs.placement(id, threshold))
+    }
+
     /// Opens it. Flags that are about its name mean nothing.
     ///
     /// # Errors
@@ -67,7 +77,7 @@ impl Node<'_> {
     /// # Errors
     /// As stat(2).
     pub fn metadata(&self) -> Result<Metadata> {
-        self.with(|fs, _, id| fs.stat(id)).map(Metadata::new)
+        self.with(|fs, who, id| Ok(fs.stat(id)?.seen_by(who))).map(Metadata::new)
     }
 
     /// Whether it may be used in all the ways of `wanted`.

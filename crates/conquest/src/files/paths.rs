@@ -66,7 +66,8 @@ impl Files {
     /// # Errors
     /// As stat(2).
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        self.at(path.as_ref(), |fs, who, at| fs.stat_at(who, at, true)).map(Metadata::new)
+        self.at(path.as_ref(), |fs, who, at| Ok(fs.stat_at(who, at, true)?.seen_by(who)))
+            .map(Metadata::new)
     }
 
     /// The same of a symbolic link itself, if there is one.
@@ -74,7 +75,8 @@ impl Files {
     /// # Errors
     /// As lstat(2).
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        self.at(path.as_ref(), |fs, who, at| fs.stat_at(who, at, false)).map(Metadata::new)
+        self.at(path.as_ref(), |fs, who, at| Ok(fs.stat_at(who, at, false)?.seen_by(who)))
+            .map(Metadata::new)
     }
 
     /// Whether the file at `path` may be used in all the ways of `wanted`.

@@ -18,7 +18,7 @@ use conquest_pm::{Access, Options, Region, superblock};
 
 use super::attached::{Attached, attached};
 use super::new::NewStore;
-use crate::{Fs, Id, Result, id, machine};
+use crate::{Fs, Id, OwnNamespace, Result, id, machine};
 
 /// Sleep between two tries to hold others off.
 const NAP: Duration = Duration::from_millis(2);
@@ -37,6 +37,7 @@ pub(crate) fn make(path: &Path, new: &NewStore, region: &NewRegion) -> Result<()
     let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
     let caller = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let (uid, gid) = new.owner.unwrap_or(caller);
+    let (uid, gid) = OwnNamespace::read()?.outside(uid, gid)?;
     let files = NewFileSystem {
         key: [word(low), word(high)],
         owner: Owner { uid, gid },

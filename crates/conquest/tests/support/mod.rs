@@ -101,7 +101,14 @@ pub fn small() -> NewStore {
 
 /// Somebody who may do everything.
 pub fn who() -> Credentials<'static> {
-    Credentials { fsuid: 0, fsgid: 0, groups: &[], capabilities: Capabilities::ALL, umask: 0 }
+    Credentials {
+        fsuid: 0,
+        fsgid: 0,
+        groups: &[],
+        capabilities: Capabilities::ALL,
+        umask: 0,
+        namespace: None,
+    }
 }
 
 /// Makes a file in the root directory.

@@ -92,8 +92,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// A removed directory has no entries.
     ///
     /// # Errors
-    /// `EINVAL` if there is no room for one entry, for which [`LISTED_MAX`] bytes are always
-    /// enough; `ENOTDIR`; [`crate::Error::Stale`]; those of the region.
+    /// `EINVAL` if there is no room for one entry ([`LISTED_MAX`] bytes are always enough);
+    /// `ENOTDIR`; [`crate::Error::Stale`]; those of the region.
     pub fn list<'b>(
         &self,
         directory_id: FileId,

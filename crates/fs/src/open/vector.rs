@@ -51,9 +51,9 @@ fn check_buffers(count: usize) -> Result<()> {
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Reads to the buffers of `out`, one after the other, from `at` on, or from the position,
-    /// which is moved then: how many bytes, fewer only at the file's end. Up to 256 KiB are read as
-    /// one committed state, whatever the buffers are. `flags` are `RWF_` flags: with `RWF_NOWAIT`,
-    /// up to 256 KiB are read.
+    /// which is moved then: how many bytes, fewer only at the file's end. Up to 256 KiB are read
+    /// as one committed state, whatever the buffers are. `flags` are `RWF_` flags: with
+    /// `RWF_NOWAIT`, no more than that are read.
     ///
     /// # Errors
     /// - `EBADF`: it is not open for reading; `EISDIR`;

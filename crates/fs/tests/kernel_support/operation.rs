@@ -204,16 +204,31 @@ fn access_list(rng: &mut Rng) -> Acl {
     Acl::new(entries.into_iter().map(&mut entry)).unwrap()
 }
 
+/// A value of `security.capability`, or nearly one.
+fn capability(rng: &mut Rng) -> Vec<u8> {
+    let is_rooted = rng.chance(1, 2);
+    let version = if is_rooted { 0x0300_0000_u32 } else { 0x0200_0000 } | rng.below(2) as u32;
+    let roots = [0, 1001, 1002, 1003, 7000, u32::MAX];
+    let root = is_rooted.then(|| roots[rng.below(6) as usize]);
+    let words = [Some(version), Some(0x401), Some(0), Some(0), Some(0), root];
+    let mut value: Vec<u8> = words.into_iter().flatten().flat_map(u32::to_le_bytes).collect();
+    if rng.chance(1, 12) {
+        value.pop();
+    }
+    value
+}
+
 /// The name of an attribute, and a value that it might have.
 fn attribute(rng: &mut Rng) -> (String, Vec<u8>) {
     let list = |default: &str| format!("system.posix_acl_{default}");
     let value = vec![rng.below(3) as u8; rng.below(120) as usize];
-    match rng.below(16) {
+    match rng.below(17) {
         0 => ("user.".into(), value),
         1 => ("nobody.knows".into(), value),
         2 => (format!("user.{}", "n".repeat(250 + rng.below(2) as usize)), value),
         3 => (String::new(), value),
         4 => ("security.s".into(), value),
+        15 => ("security.capability".into(), capability(rng)),
         5 | 6 => ("trusted.t".into(), value),
         7 => (list("access"), value),
         8..=10 => (list("access"), access_list(rng).to_xattr()),

@@ -60,6 +60,7 @@ fn clock() -> Clock {
 }
 
 pub fn told(stat: &Stat) -> [u64; 6] {
+    let stat = stat.seen_by(&Caller::new(0).credentials());
     let is_directory = stat.mode & libc::S_IFMT == libc::S_IFDIR;
     let device = libc::makedev(stat.device.0, stat.device.1);
     let size = if is_directory { 0 } else { stat.size };
@@ -125,6 +126,11 @@ impl Ours {
         let len = self.files.read_link(file, &mut target)?;
         target.truncate(len);
         Ok(target)
+    }
+
+    /// Closes all descriptors.
+    pub fn close_all(&self) {
+        self.handles.clear(&self.files);
     }
 
     /// Removes everything; no memory is lost.
@@ -421,7 +427,7 @@ impl Ours {
 
 /// The kernel: its file system is the root directory of this process.
 pub struct Kernel {
-    privileges: Privileges,
+    pub privileges: Privileges,
     handles: Handles<File>,
 }
 
@@ -461,7 +467,7 @@ impl Kernel {
     /// Makes `root` the root directory of this process, for ever.
     pub fn enter(root: &File, privileges: Privileges) -> Kernel {
         sys::enter(root);
-        sys::change_root(c".").unwrap();
+        sys::change_root().unwrap();
         sys::umask(0o002);
         let kernel = Kernel { privileges, handles: Handles::new() };
         kernel.clear();
@@ -493,7 +499,7 @@ impl Kernel {
             let target = sys::read_link(directory.as_raw_fd(), &name).unwrap_or_default();
             tree.insert(path.clone(), seen_by_kernel(&stat, target));
             if stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
-                let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOATIME;
+                let flags = libc::O_RDONLY | libc::O_DIRECTORY;
                 let inner = sys::open(directory.as_raw_fd(), &name, flags, 0).unwrap();
                 Kernel::walk_tree(&inner, &path, tree);
             }
@@ -634,7 +640,7 @@ impl Side for Kernel {
     fn perform(&self, caller: &Caller, operation: &Operation) -> Outcome<Told> {
         let is_root = caller.user < 2;
         if !is_root {
-            self.privileges.become_user(&caller.credentials());
+            self.privileges.become_user(&caller.own());
         }
         let done = match operation {
             Operation::Handle(handle, what) => self.handles.call(*handle, what),
@@ -648,7 +654,7 @@ impl Side for Kernel {
     }
 
     fn tree(&self) -> Tree {
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOATIME;
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY;
         let root = sys::open(sys::HERE, c"/", flags, 0).unwrap();
         let mut tree = Tree::new();
         let stat = sys::stat(sys::HERE, c"/", 0).unwrap();

@@ -26,7 +26,7 @@ pub fn clock() -> Clock {
 
 pub fn root() -> Credentials<'static> {
     let capabilities = conquest_access::Capabilities::ALL;
-    Credentials { fsuid: 0, fsgid: 0, groups: &[], capabilities, umask: 0 }
+    Credentials { fsuid: 0, fsgid: 0, groups: &[], capabilities, umask: 0, namespace: None }
 }
 
 /// A store of so many groups, with files of up to so many bytes.
