@@ -26,7 +26,7 @@ use conquest_testkit::judge::judge_attached;
 
 pub type Files = FileSystem<Mapped, OsHost>;
 
-/// Files, the first time of the clock, and how far a new store's clock is from it.
+/// The time when a store is new.
 pub const BEGIN: i64 = 1_000_000_000_000_000_000;
 pub const SECOND: i64 = 1_000_000_000;
 
@@ -110,6 +110,11 @@ impl Store {
         let len = self.read_file(file, 0, &mut bytes).unwrap();
         bytes.truncate(len);
         bytes
+    }
+
+    /// The file of this name in the root directory.
+    pub fn find_name(&self, name: &str) -> FileId {
+        self.lookup(&root_user(), self.root(), name.as_bytes()).unwrap().unwrap().0
     }
 
     /// Opens by a path, as `who`.
