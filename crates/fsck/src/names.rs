@@ -33,7 +33,9 @@ pub(crate) fn check<V: View + ?Sized>(check: &mut Check<'_, V>) {
         if is_nameless {
             check_nameless(check, &state);
         }
-        if is_directory || !is_nameless {
+        // A directory that was removed while somebody had it open has no links.
+        let is_removed = is_nameless && state.links == 0 && state.directories == 0;
+        if !is_nameless || is_directory && !is_removed {
             check_links(check, &state);
         }
         if is_directory && !is_nameless {
