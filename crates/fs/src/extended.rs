@@ -210,3 +210,24 @@ pub(crate) fn reach(reader: &impl Reader, word: u64, reachable: &mut Reachable) 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_some_and_in_order() {
+        let items = |names: &[&str]| -> Vec<(Vec<u8>, Vec<u8>)> {
+            names.iter().map(|name| (name.as_bytes().to_vec(), b"value".to_vec())).collect()
+        };
+        for good in [&["a", "b"][..], &["a"], &["a", "aa", "b"]] {
+            assert_eq!(unpack(&pack(&items(good))), Some(items(good)));
+        }
+        for bad in [&["b", "a"][..], &["a", "a"], &[""], &["", "a"]] {
+            assert_eq!(unpack(&pack(&items(bad))), None, "{bad:?}");
+        }
+        let mut bytes = pack(&items(&["a"]));
+        bytes[HEADER as usize + ITEM as usize] ^= 1;
+        assert_eq!(unpack(&bytes), None);
+    }
+}

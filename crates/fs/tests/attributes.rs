@@ -269,3 +269,34 @@ fn the_change_of_nothing_is_none() {
     store.remove_attribute(who, file, b"user.a").unwrap();
     assert_eq!(store.stamps(file), [stamps[0], store.now(), stamps[2] + 1]);
 }
+
+#[test]
+fn attributes_take_as_little_space_as_they_can() {
+    let store = Store::new(8);
+    let who = &root_user();
+    // Header, item and name take 30 bytes.
+    let give = |name: &str, total: usize| {
+        let file = store.file(name, b"");
+        let value = vec![1; total - 30];
+        store.set_attribute(who, file, b"user.a", &value, Setting::Any).unwrap();
+        file
+    };
+    give("first", 2048);
+    let pages = store.core().pages_used();
+    give("second", 2048);
+    assert_eq!(store.core().pages_used(), pages, "there is room in the slab");
+    give("third", 2049);
+    assert_eq!(store.core().pages_used(), pages + 1);
+    // All of a file's together take 2 MiB at most.
+    let file = give("large", 65_536);
+    for number in 10..40 {
+        let name = format!("user.{number}");
+        store.set_attribute(who, file, name.as_bytes(), &vec![1; 65_521], Setting::Any).unwrap();
+    }
+    let left = (2 << 20) - 65_536 - 30 * 65_536;
+    let last =
+        |len: u64| store.set_attribute(who, file, b"user.z", &vec![1; len as usize], Setting::Any);
+    assert_eq!(refused(last(left - 14 + 1)), Errno::ENOSPC);
+    last(left - 14).unwrap();
+    store.examine();
+}

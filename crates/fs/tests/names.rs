@@ -9,9 +9,9 @@ use conquest_access::{Capabilities, Capability, Credentials, flag};
 use conquest_fs::attributes::Stat;
 use conquest_fs::dir::FileType;
 use conquest_fs::names::{Listed, New, Removal, Renaming};
-use conquest_fs::{Errno, Error, FileId};
+use conquest_fs::{Errno, Error, FileId, NewFileSystem};
 use conquest_testkit::files::root_user;
-use store::{SECOND, Store, refused, user};
+use store::{NEW, SECOND, Store, refused, user};
 
 const LONG: [u8; 255] = [b'n'; 255];
 const TOO_LONG: [u8; 256] = [b'n'; 256];
@@ -495,4 +495,19 @@ fn files_that_others_have_open_do_not_keep_one() {
     }
     assert_eq!(store.check().unwrap().files, 0);
     store.examine();
+}
+
+#[test]
+fn the_whole_key_decides_the_order_of_names() {
+    let order = |key| {
+        let store = Store::with(2, &NewFileSystem { key, ..NEW });
+        for number in 0..20 {
+            store.file(&number.to_string(), b"");
+        }
+        let listed = store.list(store.root(), 2, 100).unwrap();
+        listed.into_iter().map(|entry| entry.name).collect::<Vec<_>>()
+    };
+    assert_eq!(order([1, 2]), order([1, 2]));
+    assert_ne!(order([1, 2]), order([1, 3]));
+    assert_ne!(order([1, 2]), order([3, 2]));
 }

@@ -30,6 +30,14 @@ pub type Files = FileSystem<Mapped, OsHost>;
 pub const BEGIN: i64 = 1_000_000_000_000_000_000;
 pub const SECOND: i64 = 1_000_000_000;
 
+/// What a store begins with.
+pub const NEW: NewFileSystem = NewFileSystem {
+    key: [1, 2],
+    owner: Owner { uid: 0, gid: 0 },
+    permissions: 0o777,
+    size_max: SIZE_MAX,
+};
+
 /// A file system of its own.
 pub struct Store {
     files: Files,
@@ -52,6 +60,11 @@ impl Store {
 
     /// One whose files have at most `size_max` bytes.
     pub fn with_size_max(groups: u64, size_max: u64) -> Store {
+        Store::with(groups, &NewFileSystem { size_max, ..NEW })
+    }
+
+    /// One that begins as `new` says.
+    pub fn with(groups: u64, new: &NewFileSystem) -> Store {
         let shape = Shape { max_groups: groups, lanes: 4, slots: 4, locks: 64, chunks: 16 };
         let time = Arc::new(AtomicI64::new(BEGIN));
         let clock = || -> Clock {
@@ -60,8 +73,8 @@ impl Store {
         };
         let memory = sys::memory_file(c"store").unwrap();
         let copy = memory.try_clone().unwrap();
-        let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
-        Region::create(Source::from(memory), 0o600, &new).unwrap();
+        let region = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
+        Region::create(Source::from(memory), 0o600, &region).unwrap();
         let options = Options {
             intents: Some(Box::new(finish_intent)),
             burials: Some(Box::new(bury)),
@@ -69,9 +82,7 @@ impl Store {
         };
         let core =
             Region::open(Source::from(copy), &fs::kinds(), Access::default(), options).unwrap();
-        let owner = Owner { uid: 0, gid: 0 };
-        let new = NewFileSystem { key: [1, 2], owner, permissions: 0o777, size_max };
-        FileSystem::make(&core, &new, &clock()).unwrap();
+        FileSystem::make(&core, new, &clock()).unwrap();
         let files = FileSystem::open(core, clock()).unwrap();
         Store { files, time }
     }
