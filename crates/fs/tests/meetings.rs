@@ -27,6 +27,8 @@ use conquest_testkit::schedule::{ScheduleOptions, Search, run};
 use conquest_testkit::{Actor, DyingMemory, Image, RecordingMemory, World};
 
 const RUNS: u64 = 60;
+/// Microseconds that a step takes.
+const STEP: u64 = 20;
 
 type Work<'w> = &'w (dyn Fn(&SimFiles) -> Result<(), Error> + Sync);
 
@@ -34,7 +36,7 @@ fn options(runs: u64) -> ScheduleOptions {
     ScheduleOptions {
         actors: 2,
         search: Search::Random { seed: 5, first: 0, runs },
-        step_time: core::time::Duration::from_micros(20),
+        step_time: core::time::Duration::from_micros(STEP),
         steps: 2_000_000,
         ..ScheduleOptions::default()
     }
@@ -47,6 +49,16 @@ fn meet(
     works: [Work<'_>; 2],
     is_right: impl Fn(&SimFiles) -> bool,
 ) {
+    meet_as(&options(RUNS), prepare, works, is_right);
+}
+
+/// [`meet`], in these schedules: how many waits ended by a time-out.
+fn meet_as(
+    options: &ScheduleOptions,
+    prepare: impl Fn(&SimFiles) -> Result<(), Error>,
+    works: [Work<'_>; 2],
+    is_right: impl Fn(&SimFiles) -> bool,
+) -> u64 {
     let geometry = Geometry::new(shape()).unwrap();
     let process = |memory: &RecordingMemory, world: &World, id| {
         attach(DyingMemory::counting(memory.actor(id)), world, id).unwrap()
@@ -73,8 +85,9 @@ fn meet(
         let tree = describe(&files[0])?;
         if is_right(&files[0]) { Ok(0) } else { Err(format!("this is left:\n{tree}")) }
     };
-    let found = run(&options(RUNS), setup, body, verdict);
+    let found = run(options, setup, body, verdict);
     assert_eq!(found.failed, 0, "{found}");
+    found.timeouts
 }
 
 fn find(files: &SimFiles, path: &str) -> FileId {
@@ -271,8 +284,37 @@ fn a_lock_is_one_process_at_a_time() {
     let tries = |files: &SimFiles| work(files, false);
     let waits = |files: &SimFiles| work(files, true);
     meet(nothing, [&tries, &tries], |_| true);
-    meet(nothing, [&waits, &waits], |_| true);
     meet(nothing, [&waits, &tries], |_| true);
+    meet(nothing, [&waits, &waits], |_| true);
+}
+
+#[test]
+fn who_waits_for_a_lock_does_not_nap_in_vain() {
+    // Time passes only when nobody can run.
+    let options = ScheduleOptions { step_time: core::time::Duration::ZERO, ..options(RUNS) };
+    let records = |files: &SimFiles| {
+        let open = open(files, "a", libc::O_RDWR)?;
+        let part = Record { first: 0, last: 9, mode: Some(Mode::Exclusive) };
+        for _ in 0..3 {
+            files.set_record(&open, Owner::Process(0), part, true)?;
+            // Shared is enough, then nothing.
+            let shared = Record { mode: Some(Mode::Shared), ..part };
+            files.set_record(&open, Owner::Process(0), shared, true)?;
+            files.set_record(&open, Owner::Process(0), Record { mode: None, ..part }, true)?;
+        }
+        files.close(&open)
+    };
+    let flocks = |files: &SimFiles| {
+        let open = open(files, "a", libc::O_RDWR)?;
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::Exclusive] {
+            files.flock(&open, Some(mode), true)?;
+            files.flock(&open, None, true)?;
+        }
+        files.flock(&open, Some(Mode::Exclusive), true)?;
+        files.close(&open)
+    };
+    assert_eq!(meet_as(&options, nothing, [&records, &records], |_| true), 0);
+    assert_eq!(meet_as(&options, nothing, [&flocks, &flocks], |_| true), 0);
 }
 
 #[test]

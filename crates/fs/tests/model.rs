@@ -283,6 +283,25 @@ fn names_that_fill_a_bucket_with_one_hash_are_refused_at_once() {
 }
 
 #[test]
+fn names_of_one_hash_are_told_apart() {
+    let (file, dir) = (Temporary::region(1), directory(0));
+    let core = file.open();
+    // Each begins like the next one, at the end of a word or within one.
+    let names = [&b"12345678abc"[..], b"12345678", b"1234567", b"1", b"12345678abcdefgh"];
+    for (name, number) in names.into_iter().zip(0..) {
+        let hashed = dir.name(name).unwrap();
+        let found = core.read(LOCK, |view| dir.find(view, &hashed)).unwrap();
+        assert_eq!(found, None);
+        insert(&core, &dir, name, inode(number));
+    }
+    for (name, number) in names.into_iter().zip(0..) {
+        let hashed = dir.name(name).unwrap();
+        let found = core.read(LOCK, |view| dir.find(view, &hashed)).unwrap();
+        assert_eq!(found.unwrap().inode, inode(number));
+    }
+}
+
+#[test]
 fn a_new_bucket_takes_all_the_room_there_is() {
     use conquest_fs::dir::NameHash;
     let mask = 0xF << 60;

@@ -367,6 +367,74 @@ fn runs_are_cut_where_a_hole_begins_and_ends() {
 }
 
 #[test]
+fn a_tree_grows_as_tall_as_it_has_to() {
+    let store = Store::new(8);
+    let who = &root_user();
+    let file = empty(&store, "f");
+    store.put(file, PAGE, &bytes(0, 2 * PAGE));
+    store.put(file, 0, &bytes(7, PAGE));
+    assert_eq!(store.pages(file), 3 + 1);
+    let head = [bytes(7, PAGE), bytes(0, 2 * PAGE)].concat();
+    let read = |at: u64, len: u64| {
+        let mut found = vec![9; len as usize];
+        assert_eq!(store.read_file(file, at, &mut found).unwrap() as u64, len);
+        found
+    };
+    // What it can't lead to is a hole.
+    store.truncate(who, file, 600 * PAGE).unwrap();
+    assert_eq!(read(0, 3 * PAGE), head);
+    assert_eq!(read(3 * PAGE, 597 * PAGE), vec![0; 597 * PAGE as usize]);
+    assert_eq!(store.seek(file, Seek::Hole, 0).unwrap(), 3 * PAGE);
+    assert_eq!(refused(store.seek(file, Seek::Data, 3 * PAGE)), Errno::ENXIO);
+    assert_eq!(store.pages(file), 4);
+    // One level: the first page that needs it; then two at once.
+    store.put(file, RUN * PAGE, &bytes(1, 10));
+    assert_eq!(store.pages(file), 4 + 1 + 2);
+    let far = RUN * RUN * RUN + 5;
+    store.put(file, far * PAGE, &bytes(3, 10));
+    // The old top, and over it two; a page, and over it three.
+    assert_eq!(store.pages(file), 7 + 1 + 4 + 1);
+    store.examine();
+    assert_eq!(read(0, 3 * PAGE), head);
+    assert_eq!(read(RUN * PAGE, 10), bytes(1, 10));
+    assert_eq!(read(far * PAGE, 10), bytes(3, 10));
+    assert_eq!(store.seek(file, Seek::Data, 3 * PAGE).unwrap(), RUN * PAGE);
+    assert_eq!(store.seek(file, Seek::Data, (RUN + 1) * PAGE).unwrap(), far * PAGE);
+    store.truncate(who, file, RUN * PAGE).unwrap();
+    assert_eq!(read(0, 3 * PAGE), head);
+    store.examine();
+    store.remove(who, store.root(), b"f", Removal::File).unwrap();
+    store.examine();
+    // Two levels from one, with the page in a slot that is not the first.
+    let file = empty(&store, "g");
+    store.put(file, PAGE, &bytes(0, PAGE));
+    store.put(file, (5 * RUN * RUN + 3 * RUN + 1) * PAGE, &bytes(5, PAGE));
+    assert_eq!(store.pages(file), 2 + 1 + 1 + 1 + 2);
+    let mut found = vec![0; PAGE as usize];
+    store.read_file(file, PAGE, &mut found).unwrap();
+    assert_eq!(found, bytes(0, PAGE));
+    store.examine();
+}
+
+#[test]
+fn a_large_write_takes_the_place_of_single_pages() {
+    let store = Store::new(10);
+    let file = empty(&store, "f");
+    for page in [1, 3, 5, RUN + 1, RUN + 9] {
+        store.put(file, page * PAGE, &bytes(page, PAGE));
+    }
+    assert_eq!(store.pages(file), 5 + 2 + 1);
+    store.put(file, 0, &bytes(0, 2 * RUN * PAGE));
+    check(&store, file, &bytes(0, 2 * RUN * PAGE));
+    assert_eq!(store.pages(file), 2 * RUN + 3);
+    store.put(file, 2 * RUN * PAGE, &bytes(1, RUN * PAGE));
+    store.put(file, 2 * RUN * PAGE, &bytes(2, RUN * PAGE));
+    let mut expected = bytes(0, 2 * RUN * PAGE);
+    expected.extend(bytes(2, RUN * PAGE));
+    check(&store, file, &expected);
+}
+
+#[test]
 fn pages_in_a_row_go_with_one_record() {
     let store = Store::new(4);
     let who = &root_user();
