@@ -5,10 +5,13 @@
 
 mod store;
 
-use conquest_access::{Capabilities, Capability, Credentials, flag};
+use conquest_access::{Access, Acl, Capabilities, Capability, Credentials, Entry, Qualifier, flag};
+use conquest_format::WORD;
+use conquest_format::inode::word;
 use conquest_fs::attributes::Stat;
 use conquest_fs::dir::FileType;
-use conquest_fs::names::{Listed, New, Removal, Renaming};
+use conquest_fs::names::{LINKS_MAX, Listed, New, Removal, Renaming};
+use conquest_fs::xattr::Setting;
 use conquest_fs::{Errno, Error, FileId, NewFileSystem};
 use conquest_testkit::files::root_user;
 use store::{NEW, SECOND, Store, refused, user};
@@ -510,4 +513,61 @@ fn the_whole_key_decides_the_order_of_names() {
     assert_eq!(order([1, 2]), order([1, 2]));
     assert_ne!(order([1, 2]), order([1, 3]));
     assert_ne!(order([1, 2]), order([3, 2]));
+}
+
+#[test]
+fn link_counts_have_a_limit() {
+    let store = Store::new(2);
+    let (who, root) = (&root_user(), store.root());
+    let [full, other] = ["full", "other"].map(|name| store.make(name, New::Directory, 0o755));
+    store.make("other/inner", New::Directory, 0o755);
+    let file = store.file("f", b"");
+    for file in [full, file] {
+        store.alter(file, |words| {
+            let links = &mut words[(word::LINKS / WORD) as usize];
+            *links = *links & !0xFFFF_FFFF | u64::from(LINKS_MAX);
+        });
+        assert_eq!(links(&store, file), LINKS_MAX);
+    }
+    assert_eq!(refused(store.create(who, full, b"x", New::Directory, 0)), Errno::EMLINK);
+    store.create(who, full, b"x", New::Regular, 0).unwrap();
+    assert_eq!(refused(store.link(who, file, root, b"g")), Errno::EMLINK);
+    for how in [Renaming::Replace, Renaming::NoReplace, Renaming::Exchange] {
+        let name: &[u8] = if how == Renaming::Exchange { b"x" } else { b"y" };
+        assert_eq!(refused(rename(&store, (other, b"inner"), (full, name), how)), Errno::EMLINK);
+    }
+    assert_eq!((links(&store, full), links(&store, other)), (LINKS_MAX, 3));
+}
+
+#[test]
+fn new_files_get_the_default_list_of_their_directory() {
+    let store = Store::new(2);
+    let (who, root) = (&root_user(), store.root());
+    let entry = |qualifier, permissions| Entry { qualifier, permissions };
+    let list = Acl::new(vec![
+        entry(Qualifier::Owner, 7),
+        entry(Qualifier::User(7), 6),
+        entry(Qualifier::OwningGroup, 5),
+        entry(Qualifier::Mask, 7),
+        entry(Qualifier::Other, 0),
+    ])
+    .unwrap();
+    let directory = store.make("d", New::Directory, 0o755);
+    let [access, default] = [&b"system.posix_acl_access"[..], b"system.posix_acl_default"];
+    store.set_attribute(who, directory, default, &list.to_xattr(), Setting::Any).unwrap();
+    let file = store.make("d/f", New::Regular, 0o664);
+    let inner = store.make("d/e", New::Directory, 0o777);
+    let link = store.make("d/l", New::Symlink(b"f"), 0o777);
+    assert_eq!(store.attributes(who, file).unwrap(), [access]);
+    assert_eq!(store.attributes(who, inner).unwrap(), [access, default]);
+    assert_eq!(store.attributes(who, link).unwrap(), [b""; 0]);
+    assert_eq!(store.attribute(who, inner, default).unwrap(), list.to_xattr());
+    assert_eq!(store.stat(file).unwrap().mode & 0o777, 0o660);
+    store.may(&user(7), file, Access::READ).unwrap();
+    assert_eq!(refused(store.may(&user(8), file, Access::READ)), Errno::EACCES);
+    // A whiteout is no file of anybody's.
+    rename(&store, (directory, b"f"), (root, b"f"), Renaming::Whiteout).unwrap();
+    let whiteout = found(&store, directory, b"f").unwrap();
+    assert_eq!(store.stat(whiteout).unwrap().mode & 0o777, 0);
+    store.examine();
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use conquest_access::{Capabilities, Credentials};
 use conquest_format::geometry::Shape;
-use conquest_format::inode::{Owner, SIZE_MAX};
-use conquest_format::{PAGE, fs};
+use conquest_format::inode::{Owner, SIZE_MAX, WORDS, check, offset_of};
+use conquest_format::{PAGE, WORD, fs};
 use conquest_fs::attributes::Stat;
 use conquest_fs::content::WriteAt;
 use conquest_fs::names::New;
@@ -20,6 +20,7 @@ use conquest_fs::{Clock, Errno, Error, FileId, FileSystem, NewFileSystem, finish
 use conquest_peers::sys;
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{Mapped, OsHost, Source};
+use conquest_pm::memory::Memory;
 use conquest_pm::{Access, Options, Region};
 use conquest_testkit::files::root_user;
 use conquest_testkit::judge::judge_attached;
@@ -150,6 +151,24 @@ impl Store {
     pub fn stamps(&self, file: FileId) -> [i64; 3] {
         let Stat { mtime, ctime, change, .. } = self.stat(file).unwrap();
         [mtime, ctime, change as i64]
+    }
+
+    /// Changes the words of an inode, whose checksum then is that of the new ones.
+    pub fn alter(&self, file: FileId, change: impl FnOnce(&mut [u64; WORDS])) {
+        let (at, memory) = (offset_of(file.number).unwrap(), self.core().memory());
+        let places = [(); WORDS].map({
+            let mut index = 0;
+            move |()| {
+                index += 1;
+                at.plus((index - 1) * WORD)
+            }
+        });
+        let mut words = places.map(|place| memory.load(place, Ordering::Relaxed));
+        change(&mut words);
+        words[WORDS - 1] = check(&words, file.number);
+        for (place, word) in places.into_iter().zip(words) {
+            memory.put(place, word, Ordering::Relaxed);
+        }
     }
 
     /// Checks every rule.
