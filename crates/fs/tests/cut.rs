@@ -14,8 +14,9 @@ use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::names::New;
 use conquest_fs::{Error, FileId};
 use conquest_testkit::files::{SimFiles, attach, base, root_user, shape};
-use conquest_testkit::judge::judge_attached;
-use conquest_testkit::{DyingMemory, Fate, Image, RecordingMemory, World};
+use conquest_testkit::judge::{judge, judge_attached};
+use conquest_testkit::schedule::{ScheduleOptions, Search, run};
+use conquest_testkit::{Actor, DyingMemory, Fate, Image, RecordingMemory, World};
 
 /// Pages of the file, each of which stands alone, and of another one that separates them: more than
 /// a record has entries.
@@ -87,6 +88,7 @@ fn die_everywhere(
     let mut deaths = 0;
     for store in (1..).step_by(step() as usize) {
         let (memory, world, witness) = process(&image, 2);
+        let known = file(&witness, b"one").unwrap();
         let dies = {
             let world = world.clone();
             Fate::Unwind(Box::new(move || world.kill(1)))
@@ -102,6 +104,12 @@ fn die_everywhere(
         // Before anybody finishes it, too.
         judge_attached(witness.core()).unwrap_or_else(|what| panic!("store {store}: {what}"));
         assert!(is_right(seen(&witness)), "death at store {store}: {:?}", seen(&witness));
+        // A file that has lost its name has no bytes either, though some of its pages are there.
+        if file(&witness, b"one").is_none()
+            && let Ok(stat) = witness.stat(known)
+        {
+            assert_eq!(stat.size, 0, "death at store {store}");
+        }
         witness.core().recover().unwrap();
         judge_attached(witness.core()).unwrap_or_else(|what| panic!("store {store}: {what}"));
         assert_eq!(witness.check().unwrap().findings, [], "death at store {store}");
@@ -129,6 +137,59 @@ fn a_truncation_is_finished_whoever_dies() {
     };
     let deaths = die_everywhere(work, |seen| seen == Some(WHOLE) || seen == Some((3 * PAGE, 2)));
     assert!(deaths * step() > 40 * STEP, "{deaths}");
+}
+
+#[test]
+fn others_write_to_a_file_that_is_being_cut() {
+    let image = prepared();
+    let geometry = Geometry::new(shape()).unwrap();
+    let options = ScheduleOptions {
+        actors: 2,
+        search: Search::Random { seed: 3, first: 0, runs: 12 },
+        step_time: core::time::Duration::from_micros(20),
+        steps: 5_000_000,
+        ..ScheduleOptions::default()
+    };
+    let setup = || {
+        let memory = RecordingMemory::new(Arc::clone(&image), geometry.volatile(), false);
+        let world = World::new(memory.clock());
+        let process = |id| attach(DyingMemory::counting(memory.actor(id)), &world, id).unwrap();
+        let files = [0, 1].map(process);
+        (memory, files)
+    };
+    let body = |files: &[SimFiles; 2], id: u32, _: &Actor| {
+        let (who, files) = (&root_user(), &files[id as usize]);
+        let one = file(files, b"one").unwrap();
+        let done = match id {
+            0 => files.truncate(who, one, 3 * PAGE),
+            _ => (100..103).try_for_each(|page| {
+                let bytes = [b'n'; PAGE as usize];
+                files.write(who, one, WriteAt::Offset(page * PAGE), &bytes).map(drop)
+            }),
+        };
+        done.map_err(|error| error.to_string())
+    };
+    let verdict = |files: &[SimFiles; 2], memory: &RecordingMemory| {
+        judge(memory.image())?;
+        let one = file(&files[0], b"one").unwrap();
+        let mut bytes = vec![9; (PAGES * PAGE) as usize];
+        let len = files[0].read_file(one, 0, &mut bytes).map_err(|error| error.to_string())?;
+        let first = bytes.chunks(PAGE as usize).take(len / PAGE as usize).map(|page| page[0]);
+        let pages: Vec<u8> = first.collect();
+        // What was written before the cut is gone, and nothing of what was there before is back.
+        let is_right = |(page, byte): (usize, &u8)| match page {
+            1 | 2 => *byte == b'o',
+            100..103 => matches!(byte, 0 | b'n'),
+            _ => *byte == 0,
+        };
+        let is_long = pages.len() == 3 || pages.len() == 103 && pages[102] == b'n';
+        match is_long && pages.iter().enumerate().all(is_right) {
+            true => Ok(pages.len() as u64),
+            false => Err(format!("{} pages: {pages:?}", pages.len())),
+        }
+    };
+    let found = run(&options, setup, body, verdict);
+    assert_eq!(found.failed, 0, "{found}");
 }
 
 #[test]
