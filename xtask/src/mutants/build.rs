@@ -100,7 +100,10 @@ impl Copy {
         if !loom.is_empty() {
             self.settle(&package, true)?;
         }
-        let mut programs = self.tests(&["-p", &package], false)?;
+        let used = self.used_tests();
+        let mut selection = vec!["-p", &package, "--lib"];
+        selection.extend(used.iter().flat_map(|name| ["--test", name]));
+        let mut programs = self.tests(&selection, false)?;
         for kind in KINDS {
             if harness::names(&self.sources, kind).contains(&self.package) {
                 programs.push(self.slice(kind, slices::arguments(kind, &self.package))?);
@@ -114,6 +117,17 @@ impl Copy {
             programs.extend(self.tests(&["--release", "-p", &of, "--test", &name], true)?);
         }
         Ok(programs)
+    }
+
+    /// The crate's own tests that are used, but for loom models.
+    fn used_tests(&self) -> Vec<String> {
+        let tests = self.sources.join("crates").join(&self.package).join("tests");
+        let paths = tree::paths(&tests).unwrap_or_default();
+        let names = paths.iter().filter_map(|path| path.strip_suffix(".rs"));
+        let used = names.filter(|name| {
+            !name.contains('/') && !name.starts_with("loom") && slices::is_used(&self.package, name)
+        });
+        used.map(str::to_owned).collect()
     }
 
     /// Loom models: package and name of the test.
@@ -227,8 +241,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|e| Failure::system("can't read", path, &e))
 }
 
-/// The test binary that a line of cargo's messages announces; none for the tests of a program, or
-/// if it is not used.
+/// The test binary that a line of cargo's messages announces; none for the tests of a program.
 pub(super) fn test_binary(line: &str) -> Option<Program> {
     let field = |text: &str, name: &str| {
         let (_, rest) = text.split_once(&format!("\"{name}\":\""))?;
@@ -246,9 +259,6 @@ pub(super) fn test_binary(line: &str) -> Option<Program> {
     let directory = manifest.parent()?.to_path_buf();
     let package = directory.file_name()?.to_string_lossy().into_owned();
     let test = field(target, "name")?;
-    if !slices::is_used(&package, &test) {
-        return None;
-    }
     Some(Program {
         name: format!("tests of {package}: {test}"),
         executable: PathBuf::from(field(line, "executable")?),
