@@ -51,9 +51,15 @@ pub const QUEUE_CELLS: u64 = 1024;
 pub mod slot {
     /// Bytes.
     pub const SIZE: u64 = crate::LINE;
-    /// 1 while the slot is in use. The kernel's lock on this byte of the core says whether its
-    /// process lives.
+    /// 1 while a process has the slot, 2 and 3 while there is a parcel. The kernel's lock on this
+    /// byte of the core says whether its process lives.
     pub const STATE: u64 = 0;
+    /// State of a slot that a process has.
+    pub const PROCESS: u32 = 1;
+    /// State of a slot with a parcel that nobody has received yet.
+    pub const PARCEL: u32 = 2;
+    /// State of a slot with a parcel that somebody has received.
+    pub const RECEIVED: u32 = 3;
     /// Process id, in the process's own pid namespace.
     pub const PID: u64 = 8;
     /// Inode number of that pid namespace.

@@ -4,27 +4,21 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
+mod real_support;
+
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use conquest_format::fs;
-use conquest_format::geometry::Shape;
-use conquest_format::inode::Owner as FileOwner;
 use conquest_fs::locks::{Conflict, END, Mode, Owner, Record};
-use conquest_fs::open::{How, OpenFile, bury};
-use conquest_fs::paths::Path;
-use conquest_fs::walk::Base;
-use conquest_fs::{Clock, Credentials, Errno, Error, FileSystem, NewFileSystem, finish_intent};
+use conquest_fs::open::OpenFile;
+use conquest_fs::{Errno, Error};
 use conquest_peers::machine::{self, Kind};
 use conquest_peers::sys::{self, Outcome};
-use conquest_pm::attach::NewRegion;
-use conquest_pm::media::{Mapped, OsHost, Source};
-use conquest_pm::{Options, Region};
 use conquest_testkit::Rng;
 
-type Files = FileSystem<Mapped, OsHost>;
+use real_support::{Files, open, store};
 
 /// Owners of locks, each with descriptors of its own.
 const OWNERS: u64 = 3;
@@ -32,41 +26,7 @@ const OWNERS: u64 = 3;
 const DESCRIPTORS: u64 = 3;
 const OPERATIONS: u64 = 3000;
 
-fn clock() -> Clock {
-    Box::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64)
-}
-
-fn root() -> Credentials<'static> {
-    let capabilities = conquest_access::Capabilities::ALL;
-    Credentials { fsuid: 0, fsgid: 0, groups: &[], capabilities, umask: 0 }
-}
-
-fn store() -> Files {
-    let memory = sys::memory_file(c"store").unwrap();
-    let copy = memory.try_clone().unwrap();
-    let shape = Shape { max_groups: 2, lanes: 8, slots: 4, locks: 64, chunks: 64 };
-    let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 2 };
-    Region::create(Source::from(memory), 0o600, &new).unwrap();
-    let options = Options {
-        intents: Some(Box::new(finish_intent)),
-        burials: Some(Box::new(bury)),
-        ..Options::default()
-    };
-    let access = conquest_pm::Access::default();
-    let core = Region::open(Source::from(copy), &fs::kinds(), access, options).unwrap();
-    let owner = FileOwner { uid: 0, gid: 0 };
-    let new = NewFileSystem { key: [1, 2], owner, permissions: 0o777, size_max: END };
-    FileSystem::make(&core, &new, &clock()).unwrap();
-    FileSystem::open(core, clock()).unwrap()
-}
-
 const MODES: [i32; DESCRIPTORS as usize] = [libc::O_RDWR, libc::O_RDONLY, libc::O_WRONLY];
-
-fn open(files: &Files, name: &str, flags: i32) -> OpenFile {
-    let how = How::from_open((flags | libc::O_CREAT) as u32, 0o666).unwrap();
-    let base = &Base::new(files.root(), files.root());
-    files.open_at(&root(), Path { base, bytes: name.as_bytes() }, &how).unwrap()
-}
 
 /// What is asked of a descriptor.
 #[derive(Clone, Copy, Debug)]
@@ -206,7 +166,7 @@ impl Worker {
 fn locks_are_those_of_the_kernel() {
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let said = machine::run(Kind::Tmpfs, directory, machine::LIMIT, |root| {
-        let ours = store();
+        let ours = store(4);
         sys::enter(root);
         drop(sys::open(sys::HERE, c"a", libc::O_RDWR | libc::O_CREAT, 0o666).unwrap());
         let workers: Vec<Worker> = (0..OWNERS).map(|_| Worker::new()).collect();
@@ -264,7 +224,7 @@ fn part(first: u64, last: u64) -> Record {
 
 #[test]
 fn who_waits_gets_the_lock_when_it_is_given_up() {
-    let files = Arc::new(store());
+    let files = Arc::new(store(4));
     let [first, second] = [0, 1].map(|_| open(&files, "a", libc::O_RDWR));
     files.set_record(&first, Owner::Process(1), part(0, 9), false).unwrap();
     let waiting =
@@ -407,7 +367,7 @@ fn waiting_leaves_nothing_behind() {
 
 #[test]
 fn who_would_wait_for_ever_is_refused() {
-    let files = Arc::new(store());
+    let files = Arc::new(store(4));
     let names = ["a", "b", "c"];
     let opened = names.map(|name| open(&files, name, libc::O_RDWR));
     for (owner, file) in (1..).zip(&opened) {

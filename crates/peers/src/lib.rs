@@ -7,4 +7,5 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 pub mod machine;
+pub mod process;
 pub mod sys;

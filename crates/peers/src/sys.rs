@@ -225,6 +225,14 @@ pub fn flock(file: &File, operation: i32) -> Outcome {
     call!(SYS_flock, file.as_raw_fd(), operation).map(drop)
 }
 
+/// Sets the flags of an open file: those that can be changed.
+///
+/// # Errors
+/// The error number.
+pub fn set_status(file: &File, flags: i32) -> Outcome {
+    call!(SYS_fcntl, file.as_raw_fd(), libc::F_SETFL, flags).map(drop)
+}
+
 /// From now on the calling thread has descriptors of its own.
 pub fn unshare_files() {
     call!(SYS_unshare, libc::CLONE_FILES).unwrap();

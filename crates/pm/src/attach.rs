@@ -244,7 +244,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         for (word, value) in [
             (slot::PID, tagged(identity.process)),
             (slot::PID_NAMESPACE, identity.namespace),
-            (slot::STATE, tagged(1)),
+            (slot::STATE, tagged(slot::PROCESS)),
         ] {
             self.memory.store(record.plus(word), value, Ordering::Relaxed);
         }

@@ -191,6 +191,17 @@ pub enum Error {
         /// Slots in the region.
         slots: u32,
     },
+    /// A parcel that is not there, or that somebody else has received.
+    #[error(
+        "{path}: there is no parcel in slot {slot} to receive; whoever sent it has to send \
+         another one"
+    )]
+    NoParcel {
+        /// The file.
+        path: PathBuf,
+        /// The slot.
+        slot: u32,
+    },
     /// Attaching waits for a process that neither finishes nor dies.
     #[error("{path}: another process has been attaching for {waited:?}; see whether it is stopped")]
     AttachBusy {

@@ -24,6 +24,9 @@ pub trait Host: Sync + 'static {
     /// `SIGSTOP`, not past `kill -9` or `exec`, and not in a forked child: dropping a child's copy
     /// of the value does nothing.
     type Claim: Send + Sync;
+    /// A lock that is held as long as there is any copy of the value, in whatever process: a
+    /// forked child has one, and it can be sent.
+    type Carried: Send + Sync;
 
     /// Takes the lock of process slot `slot`; none if somebody else has it. A claim of one's own
     /// counts as somebody else's.
@@ -31,6 +34,12 @@ pub trait Host: Sync + 'static {
     /// # Errors
     /// If the system refuses for another reason.
     fn claim(&self, slot: u32) -> Result<Option<Self::Claim>>;
+
+    /// As [`Self::claim`], for a process that is yet to come.
+    ///
+    /// # Errors
+    /// If the system refuses for another reason.
+    fn claim_to_carry(&self, slot: u32) -> Result<Option<Self::Carried>>;
 
     /// Whether somebody, this process included, has the lock of slot `slot`.
     ///

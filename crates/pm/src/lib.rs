@@ -49,7 +49,7 @@ mod wait;
 
 pub use crate::core::{Core, Holder, Options};
 pub use error::{Error, Result};
-pub use holdings::{Held, Holding};
+pub use holdings::{Held, Holding, LASTING, Parcel, Remains};
 pub use lock::Mode;
 pub use object::{Object, Place, Ptr};
 pub use pages::FreshRun;

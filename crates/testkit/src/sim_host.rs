@@ -1,7 +1,8 @@
 //! Processes, claims, space and time without an operating system.
 //!
 //! Invariants:
-//! - a claim is held exactly as long as its value lives and its process has not been killed;
+//! - a claim is held exactly as long as its value lives and its process has not been killed, one to
+//!   carry as long as its value lives;
 //! - a killed process gets no new claims;
 //! - which thread calls is what [`crate::become_actor`] said: actor `n` is thread `n + 1`.
 
@@ -19,6 +20,9 @@ use crate::{Clock, RecordingMemory, lock};
 
 /// The pid namespace of all simulated processes.
 const NAMESPACE: u64 = 0xF000_0001;
+
+/// Who holds what is carried: no process.
+const CARRIED: u32 = u32::MAX;
 
 /// A machine with simulated processes; clones are the same machine.
 #[derive(Clone, Debug)]
@@ -137,7 +141,7 @@ impl World {
         let mut state = enter(&self.state);
         state.boot_id = boot_id;
         let pids: Vec<u32> = state.claims.values().map(|&(pid, _)| pid).collect();
-        state.killed.extend(pids);
+        state.killed.extend(pids.into_iter().filter(|&pid| pid != CARRIED));
         state.claims.clear();
     }
 
@@ -195,9 +199,15 @@ impl SimHost {
 
 impl Host for SimHost {
     type Claim = SimClaim;
+    type Carried = SimClaim;
 
     fn claim(&self, slot: u32) -> Result<Option<SimClaim>> {
         Ok(self.world.claim(self.pid, Lock::Slot(slot)))
+    }
+
+    fn claim_to_carry(&self, slot: u32) -> Result<Option<SimClaim>> {
+        // Nobody's death ends it.
+        Ok(self.world.claim(CARRIED, Lock::Slot(slot)))
     }
 
     fn is_claimed(&self, slot: u32) -> Result<bool> {

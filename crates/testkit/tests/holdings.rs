@@ -3,16 +3,19 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panics")]
 
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use conquest_format::geometry::{STATE_ROOTS, Shape};
 use conquest_format::{Geometry, Offset, WORD};
 use conquest_pm::memory::Memory;
-use conquest_pm::{Core, Error, Held, Holding, Mode, Options, Result, Tx};
+use conquest_pm::{
+    Core, Error, Held, Holding, LASTING, Mode, Options, Parcel, Remains, Result, Tx,
+};
 use conquest_testkit::scenario::{SimCore, SimMemory, fresh, shape};
 use conquest_testkit::schedule::{ScheduleOptions, Search, run};
 use conquest_testkit::{
-    Actor, DyingMemory, Fate, RecordingMemory, Rng, SimHost, World, explore, shelf,
+    Actor, DyingMemory, Fate, RecordingMemory, Rng, SimClaim, SimHost, World, explore, shelf,
 };
 
 /// Files: words that say what became of each.
@@ -39,7 +42,7 @@ type SimTx<'c> = Tx<'c, SimMemory, SimHost>;
 fn keeper(tx: &SimTx<'_>, file: u32) -> Result<Option<Holding>> {
     let mut found = None;
     tx.holdings(file, |held| {
-        if (held.kind, held.key) == (OPEN, key(file)) {
+        if (held.kind, held.key, held.is_dead) == (OPEN, key(file), false) {
             found = Some(held.holding);
         }
     })?;
@@ -47,20 +50,21 @@ fn keeper(tx: &SimTx<'_>, file: u32) -> Result<Option<Holding>> {
 }
 
 /// Ends a holding: its orphan goes to another one, or is gone.
-fn bury(tx: &mut SimTx<'_>, held: Held, orphan: u64) -> Result<()> {
+fn bury(tx: &mut SimTx<'_>, held: Held, orphan: u64) -> Result<Remains> {
     let file = (if orphan == 0 { held.key } else { orphan } - 1) as u32;
     tx.lock(file, Mode::Exclusive)?;
     if tx.orphan(held.holding) != orphan {
         return Err(Error::Again);
     }
     if orphan == 0 {
-        return Ok(());
+        return Ok(Remains::Nothing);
     }
     match keeper(tx, file)? {
         Some(other) => tx.set_orphan(other, orphan)?,
         None => tx.set(word(file), GONE)?,
     }
-    tx.set_orphan(held.holding, 0)
+    tx.set_orphan(held.holding, 0)?;
+    Ok(Remains::Nothing)
 }
 
 fn unlink(core: &SimCore, file: u32) -> Result<()> {
@@ -131,13 +135,57 @@ fn leftovers(core: &SimCore) -> std::result::Result<u64, String> {
     if left.is_empty() { Ok(states[0] << 8 | states[1]) } else { Err(format!("left: {left:?}")) }
 }
 
-/// What a process does: opens, looks, unlinks, closes.
-fn work(core: &SimCore, rng: &mut Rng) -> std::result::Result<(), String> {
+/// Parcels on their way: the slot, and what keeps it.
+type Board = Mutex<Vec<(u32, SimClaim)>>;
+
+/// Sends `holding`, of `file`, to whoever looks; false if there is no slot for it.
+fn send(core: &SimCore, file: u32, holding: Holding, board: &Board) -> Result<bool> {
+    let parcel = match core.parcel() {
+        Err(Error::Slots { .. }) => return Ok(false),
+        parcel => parcel?,
+    };
+    let mut tx = core.begin()?;
+    tx.lock(file, Mode::Exclusive)?;
+    assert!(tx.make_lasting(holding), "what is held does not count");
+    tx.hold_for(&parcel, file, OPEN | LASTING, key(file), &[7, 8])?;
+    drop(tx);
+    board.lock().unwrap().push((parcel.slot(), parcel.into_carried()));
+    Ok(true)
+}
+
+/// Takes what is in `parcel`.
+fn take(core: &SimCore, parcel: Parcel<SimHost>) -> Result<Vec<(u32, Holding)>> {
+    let mut inside = Vec::new();
+    core.look_into(&parcel, |held| inside.push(held));
+    let mut taken = Vec::new();
+    for held in inside {
+        let file = (held.key - 1) as u32;
+        taken.push((file, core.hold(file, OPEN | LASTING, held.key, &[7, 8])?));
+        core.let_go(file, held.holding)?;
+    }
+    core.discard(parcel)?;
+    Ok(taken)
+}
+
+/// What a process does: opens, looks, unlinks, closes, sends and receives.
+fn work(core: &SimCore, rng: &mut Rng, board: &Board) -> std::result::Result<(), String> {
     let text = |error: Error| error.to_string();
     let mut opened = Vec::new();
     for _ in 0..6 {
         let file = rng.below(FILES.into()) as u32;
-        match rng.below(5) {
+        match rng.below(7) {
+            5 => {
+                if let Some((file, holding)) = opened.last() {
+                    send(core, *file, *holding, board).map_err(text)?;
+                }
+            }
+            6 => {
+                let sent = board.lock().unwrap().pop();
+                if let Some((slot, carried)) = sent {
+                    let parcel = core.receive(slot, carried).map_err(text)?;
+                    opened.extend(take(core, parcel).map_err(text)?);
+                }
+            }
             0 => unlink(core, file).map_err(text)?,
             1 | 2 => {
                 if let Some(holding) = open(core, file).map_err(text)? {
@@ -166,6 +214,7 @@ fn work(core: &SimCore, rng: &mut Rng) -> std::result::Result<(), String> {
 struct Run {
     world: World,
     witness: SimCore,
+    board: Board,
     seed: u64,
 }
 
@@ -182,10 +231,10 @@ fn try_all(runs: u64, weak: bool, dies: bool) {
     let mut seed = 0;
     let setup = || {
         seed += 1;
-        let (memory, world) = machine(Shape { slots: 4, lanes: 4, ..shape() }, false);
+        let (memory, world) = machine(Shape { slots: 30, lanes: 4, chunks: 64, ..shape() }, false);
         let witness = process(DyingMemory::counting(memory.actor(7)), &world, 7).unwrap();
         world.order(&memory);
-        (memory, Run { world, witness, seed })
+        (memory, Run { world, witness, board: Board::default(), seed })
     };
     let body = |run: &Run, id: u32, memory: &Actor| {
         let mut fated = DyingMemory::counting(memory.clone());
@@ -200,10 +249,14 @@ fn try_all(runs: u64, weak: bool, dies: bool) {
             );
         }
         let core = process(fated, &run.world, id).map_err(|error| error.to_string())?;
-        work(&core, &mut rng)?;
+        work(&core, &mut rng, &run.board)?;
         core.detach().map_err(|error| error.to_string())
     };
-    let verdict = |run: &Run, _: &RecordingMemory| leftovers(&run.witness);
+    let verdict = |run: &Run, _: &RecordingMemory| {
+        // What is on its way is lost with whoever could receive it.
+        run.board.lock().unwrap().clear();
+        leftovers(&run.witness)
+    };
     let found = run(&options, setup, body, verdict);
     println!("{found}");
     assert_eq!(found.failed, 0, "{found}");

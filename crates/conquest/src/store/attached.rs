@@ -65,7 +65,7 @@ pub(crate) fn attached(
         let record = geometry.slot(number);
         let word = |at| memory.load(Offset::plus(record, at), Ordering::Relaxed);
         // Who has a slot says so in it right after he has got it.
-        let is_used = current(word(slot::STATE), tag).is_some_and(|state| state != 0);
+        let is_used = current(word(slot::STATE), tag) == Some(slot::PROCESS);
         if !is_used || !host.is_claimed(number)? {
             continue;
         }

@@ -2,8 +2,9 @@
 //! `flock` (fcntl(2), F_SETLK and F_OFD_SETLK; flock(2)).
 //!
 //! Each lock is a holding of the process that set it, under the lock that guards the inode, so it
-//! goes with the process. So is each wait: whoever gives up a lock wakes those that no longer
-//! conflict, and whoever is about to wait can find out who waits for whom.
+//! goes with the process, unless it is of a description that others share: then it goes with the
+//! last one who does. Each wait is a holding too: whoever gives up a lock wakes those that no
+//! longer conflict, and whoever is about to wait can find out who waits for whom.
 //!
 //! | words of the holding | lock | wait |
 //! | --- | --- | --- |
@@ -13,6 +14,7 @@
 //! | 4 | process id, as the owner sees it | |
 //! | 5 | | not 0 once it is worth another try: a word to sleep on |
 
+mod description;
 mod set;
 mod table;
 mod wait;
@@ -24,7 +26,10 @@ use crate::{FileSystem, Result};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use table::{FLOCK, RECORD, RECORD_OF_OPEN};
+pub(crate) use description::{owner, release_all};
+pub(crate) use table::{FLOCK, RECORD_OF_OPEN};
+
+use table::RECORD;
 
 /// The last byte that a lock can cover.
 pub const END: u64 = i64::MAX as u64;
@@ -71,7 +76,7 @@ pub struct Conflict {
     pub process: Option<u32>,
 }
 
-/// Word of the holding of an open file: not 0 if its description may have locks.
+/// Word of a description: not 0 if it may have locks.
 const LOCKED: u64 = 2;
 
 impl Record {
@@ -168,12 +173,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Notes that the description of `open` may have locks.
     fn note_locked(&self, open: &OpenFile) {
-        self.core().set_held(open.holding, LOCKED, 1);
+        self.core().set_held(open.home, LOCKED, 1);
     }
 
     /// Gives up the locks of the description of `open`, if it has any.
     pub(crate) fn release_locks(&self, open: &OpenFile) -> Result<()> {
-        if self.core().held(open.holding, LOCKED) == 0 {
+        if self.core().held(open.home, LOCKED) == 0 {
             return Ok(());
         }
         self.flock(open, None, false)?;

@@ -3,9 +3,9 @@
 use conquest_access::Errno;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_pm::{Held, Holding, Tx};
+use conquest_pm::{Held, Holding, LASTING, Tx};
 
-use crate::locks::table::{FLOCK, Lock, WAIT};
+use crate::locks::table::{FLOCK, Lock, RECORD, WAIT};
 use crate::locks::{Conflict, END};
 use crate::open::OpenFile;
 use crate::{Error, FileSystem, Result};
@@ -48,11 +48,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     pub(super) fn set_lock(&self, open: &OpenFile, wish: &Lock, waits: bool) -> Result<()> {
         loop {
             let conflicts = self.try_set(open, wish)?;
-            let Some(&(holding, _)) = conflicts.first() else {
+            let Some((holding, lock)) = conflicts.first() else {
                 return Ok(());
             };
             // The dead have no locks, but somebody has to notice.
-            if self.core().recover_holder(holding)? {
+            if self.has_died(*holding, lock, open.file.number)? {
                 continue;
             }
             if !waits {
@@ -88,7 +88,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let mut made = Vec::new();
         for lock in &left {
-            let held = tx.hold(self.lock_of(number), lock.who.kind, number, &lock.words());
+            let lasting = if lock.who.kind == RECORD { 0 } else { LASTING };
+            let kind = lock.who.kind | lasting;
+            let held = tx.hold(self.lock_of(number), kind, number, &lock.words());
             match held {
                 Ok(holding) => made.push(holding),
                 Err(error) => {
@@ -130,7 +132,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             let Some(&(holding, lock)) = found.first() else {
                 return Ok(None);
             };
-            if !self.core().recover_holder(holding)? {
+            if !self.has_died(holding, &lock, open.file.number)? {
                 return Ok(Some(lock.as_conflict()));
             }
         }
@@ -180,7 +182,7 @@ pub(super) fn no_locks(error: conquest_pm::Error) -> Error {
 mod tests {
     use super::*;
     use crate::locks::Mode;
-    use crate::locks::table::{RECORD, Who};
+    use crate::locks::table::Who;
 
     fn lock(first: u64, last: u64, mode: Option<Mode>) -> Lock {
         let who = Who { kind: RECORD, slot: Some(1), number: 0 };

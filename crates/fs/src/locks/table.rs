@@ -17,7 +17,7 @@ pub(crate) const WAIT: u8 = 6;
 const FIRST: u64 = 0;
 const LAST: u64 = 1;
 const MODE: u64 = 2;
-const OWNER: u64 = 3;
+pub(super) const OWNER: u64 = 3;
 const PROCESS: u64 = 4;
 /// Of a wait: not 0 once it is worth another try.
 pub(super) const CALLED: u64 = 5;
@@ -74,8 +74,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     pub(super) fn wish(&self, open: &OpenFile, kind: u8, owner: Owner, record: Record) -> Lock {
         let core = self.core();
         let (slot, number) = match owner {
-            Owner::Process(number) => (Some(core.slot_of(open.holding)), number),
-            Owner::Open => (None, open.holding.number().into()),
+            Owner::Process(number) => (Some(core.own_slot()), number),
+            Owner::Open => (None, open.home.number().into()),
         };
         Lock {
             who: Who { kind, slot, number },

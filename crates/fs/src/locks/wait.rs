@@ -77,7 +77,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             {
                 wishes.push((held.key, wish));
             }
-        })?;
+        });
         for (number, wish) in wishes {
             core.look_at_holdings(self.lock_of(number), |held| {
                 if let Some(lock) = self.lock_of_holding(held)

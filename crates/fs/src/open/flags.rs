@@ -44,6 +44,9 @@ const WITH_PATH: u32 = PATH | DIRECTORY | NOFOLLOW | CLOEXEC;
 /// Bits of a mode that a new file can have.
 const PERMISSIONS: u32 = 0o7777;
 
+/// Flags of an open file that can be changed, by `F_SETFL`.
+pub(super) const CHANGEABLE: u32 = APPEND | NOATIME;
+
 /// How to open a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct How {
@@ -76,6 +79,43 @@ impl How {
         // A mode without anything to make is ignored as well.
         let mode = if flags & (CREAT | TMPFILE) != 0 { mode & PERMISSIONS } else { 0 };
         How::from_openat2(flags, mode)
+    }
+
+    /// The flags that stay with an open file, as `F_GETFL` tells them.
+    pub(crate) fn status(&self) -> u32 {
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        let access = match (self.open.read, self.open.write) {
+            (true, true) => libc::O_RDWR as u32,
+            (false, true) => libc::O_WRONLY as u32,
+            (_, false) => libc::O_RDONLY as u32,
+        };
+        access
+            | flag(self.open.append, APPEND)
+            | flag(self.open.no_access_time, NOATIME)
+            | flag(self.path_only, PATH)
+            | flag(self.sync, libc::O_DSYNC as u32)
+    }
+
+    /// How a file was opened whose flags are `status` now.
+    pub(super) fn of_status(status: u32) -> How {
+        let access = status & ACCESS;
+        let path_only = status & PATH != 0;
+        How {
+            open: Open {
+                read: !path_only && access != libc::O_WRONLY as u32,
+                write: access != libc::O_RDONLY as u32,
+                append: status & APPEND != 0,
+                truncate: false,
+                no_access_time: status & NOATIME != 0,
+            },
+            create: None,
+            exclusive: false,
+            no_follow: false,
+            directory: false,
+            path_only,
+            temporary: false,
+            sync: status & libc::O_DSYNC as u32 != 0,
+        }
     }
 
     /// What the flags of `openat2` mean, which takes only what it knows.

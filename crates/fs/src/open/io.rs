@@ -27,11 +27,11 @@ impl OpenFile {
 
     /// Whether a look at the content of `inode` is to be noted: if it is the first one since a
     /// change, or since a day before the file was opened (relatime, mount(8)).
-    fn notes_access(&self, inode: &Inode) -> bool {
+    fn notes_access(&self, inode: &Inode, no_access_time: bool) -> bool {
         // Times of one moment are equal: the look comes after the change.
         let is_seen = inode.atime > inode.mtime && inode.atime > inode.ctime;
         let is_old = self.old_access == Some(inode.atime);
-        (!is_seen || is_old) && !self.how.open.no_access_time && inode.flags & flag::NOATIME == 0
+        (!is_seen || is_old) && !no_access_time && inode.flags & flag::NOATIME == 0
     }
 }
 
@@ -44,7 +44,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         open.check_readable()?;
         let (len, inode) = self.read_steps(open.file, from, out)?;
         if let Some(inode) = inode
-            && open.notes_access(&inode)
+            && open.notes_access(&inode, self.status(open).no_access_time)
         {
             self.note_access(open.file)?;
         }
@@ -79,7 +79,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         bytes: &[u8],
     ) -> Result<usize> {
         open.check_writable()?;
-        let at = if open.how.open.append { WriteAt::End } else { WriteAt::Offset(at) };
+        let at = if self.status(open).append { WriteAt::End } else { WriteAt::Offset(at) };
         self.write(who, open.file, at, bytes).map(|(_, len)| len as usize)
     }
 
@@ -90,7 +90,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// As [`Self::write_at`].
     pub fn write_next(&self, who: &Credentials, open: &OpenFile, bytes: &[u8]) -> Result<usize> {
         open.check_writable()?;
-        if open.how.open.append {
+        if self.status(open).append {
             let (start, len) = self.write(who, open.file, WriteAt::End, bytes)?;
             self.set_position(open, start + len);
             return Ok(len as usize);

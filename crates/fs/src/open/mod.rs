@@ -5,14 +5,22 @@
 //! makes no system call and stores nothing that others read, but for a flag where nobody has had
 //! anything open.
 //!
-//! The words of a holding are the *description*: how the file was opened, and the position. They
-//! mean nothing to others unless the description is shared.
+//! The words of a holding are the *description*: the position, the flags that can be changed. If
+//! several processes share it, all of them use the words of one holding, its *home* ([`share`]).
+//!
+//! | words of the holding | |
+//! | --- | --- |
+//! | 1 | position, in bytes, or a directory's cookie |
+//! | 2 | not 0 if the description may have locks |
+//! | 3 | number of its home, plus one; 0 if it is the home |
+//! | 4 | flags, as `F_GETFL` tells them |
 
 mod flags;
 mod io;
 mod keep;
 mod path;
 mod position;
+pub mod share;
 
 pub use flags::How;
 pub use keep::bury;
@@ -28,9 +36,11 @@ use conquest_pm::memory::Memory;
 use crate::inode::{FileId, access_list, load, rules_of};
 use crate::{FileSystem, Result};
 
-/// Kinds of holdings: a file that is open, and one that is open for writing.
+/// Kinds of holdings: a file that is open, one that is open for writing, and a description that is
+/// used by others than the one who opened the file.
 pub(crate) const OPEN: u8 = 1;
 pub(crate) const OPEN_TO_WRITE: u8 = 2;
+pub(crate) const DESCRIPTION: u8 = 7;
 
 /// Nanoseconds after which a look is noted although nothing has changed.
 const DAY: i64 = 24 * 60 * 60 * 1_000_000_000;
@@ -47,12 +57,15 @@ pub struct OpenFile {
     /// When it had been looked at last, if that was more than a day before it was opened.
     pub(crate) old_access: Option<i64>,
     pub(crate) holding: Holding,
+    /// Where the description is.
+    pub(crate) home: Holding,
 }
 
 impl OpenFile {
     /// One that was just made.
     const fn made(file: FileId, how: &How, holding: Holding) -> OpenFile {
-        OpenFile { file, file_type: FileType::Regular, how: *how, old_access: None, holding }
+        let file_type = FileType::Regular;
+        OpenFile { file, file_type, how: *how, old_access: None, holding, home: holding }
     }
 }
 
@@ -60,6 +73,11 @@ impl How {
     /// The kind of the holding of a file that is opened so.
     pub(crate) const fn kind(&self) -> u8 {
         if self.open.write { OPEN_TO_WRITE } else { OPEN }
+    }
+
+    /// The words of the holding of a file that is opened so.
+    pub(crate) fn words(&self) -> [u64; 5] {
+        [0, 0, 0, 0, self.status().into()]
     }
 }
 
@@ -73,13 +91,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// - `ENFILE`: too many files are open; [`crate::Error::Stale`]; those of the region.
     pub fn open_file(&self, who: &Credentials, file: FileId, how: &How) -> Result<OpenFile> {
         let number = self.lock_of(file.number);
-        let holding = self.core().hold(number, how.kind(), file.number, &[])?;
+        let holding = self.core().hold(number, how.kind(), file.number, &how.words())?;
         let opened = self.open_held(who, file, how);
         match opened {
             Ok((file_type, accessed)) => {
                 let is_old = self.now().saturating_sub(accessed) >= DAY;
                 let old_access = is_old.then_some(accessed);
-                Ok(OpenFile { file, file_type, how: *how, old_access, holding })
+                Ok(OpenFile { file, file_type, how: *how, old_access, holding, home: holding })
             }
             Err(error) => {
                 self.core().let_go(number, holding)?;
@@ -113,16 +131,24 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         Ok(checked)
     }
 
-    /// Closes `open`. What it alone kept of the file goes, and the locks of its description.
+    /// Closes `open`. What it alone kept of the file goes, and so do the locks of its description,
+    /// if nobody shares it. It must not be used any more, nor shared at the same time.
     ///
     /// # Errors
-    /// Those of the region; the file is closed all the same.
+    /// `EBADF` if another process opened it: a child does not have what its parent has; those of
+    /// the region, with which the file is closed all the same.
     pub fn close(&self, open: &OpenFile) -> Result<()> {
+        if !self.core().has(open.holding) {
+            return Err(Errno::EBADF.into());
+        }
         if open.how.open.write && open.file_type == FileType::Regular {
             // What was allocated ahead is no matter of the one who closes.
             let _trimmed = self.trim(open.file);
         }
-        self.release_locks(open)?;
+        let is_shared = self.core().look_at(open.holding).is_some_and(|held| held.lasts);
+        if !is_shared {
+            self.release_locks(open)?;
+        }
         Ok(self.core().let_go(self.lock_of(open.file.number), open.holding)?)
     }
 }

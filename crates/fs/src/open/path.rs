@@ -76,7 +76,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let mut held = None;
         let made = self.create_then(who, directory, name, New::Regular, permissions, |tx, file| {
             let number = self.lock_of(file.number);
-            held = Some((number, tx.hold(number, how.kind(), file.number, &[])?));
+            held = Some((number, tx.hold(number, how.kind(), file.number, &how.words())?));
             Ok(())
         });
         match (made, held) {
@@ -95,7 +95,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let mut held = None;
         let made = self.create_nameless(who, directory, how, |tx, file| {
             let number = self.lock_of(file.number);
-            let holding = tx.hold(number, how.kind(), file.number, &[])?;
+            let holding = tx.hold(number, how.kind(), file.number, &how.words())?;
             held = Some((number, holding));
             Ok(holding)
         });

@@ -30,17 +30,17 @@ pub enum Whence {
 impl<M: Memory, H: Host> FileSystem<M, H> {
     /// The position of `open`.
     pub fn position(&self, open: &OpenFile) -> u64 {
-        self.core().held(open.holding, POSITION)
+        self.core().held(open.home, POSITION)
     }
 
     /// Sets the position of `open`.
     pub(crate) fn set_position(&self, open: &OpenFile, position: u64) {
-        self.core().set_held(open.holding, POSITION, position);
+        self.core().set_held(open.home, POSITION, position);
     }
 
     /// Moves the position of `open` on from `from` to `to`; whether it was still there.
     pub(crate) fn advance(&self, open: &OpenFile, from: u64, to: u64) -> bool {
-        self.core().replace_held(open.holding, POSITION, from, to)
+        self.core().replace_held(open.home, POSITION, from, to)
     }
 
     /// Sets the position of `open`, as `lseek`: the new one.

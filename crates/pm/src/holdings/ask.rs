@@ -8,7 +8,7 @@ use conquest_format::volatile::holding::{CHILD, PER_CHUNK};
 use conquest_format::volatile::{lock, slot};
 
 use super::chunks::Way;
-use super::{DEAD, Held, Holding, KIND, UNSEEN};
+use super::{DEAD, Held, Holding, KIND, LASTS, Parcel, UNSEEN, key_word};
 use crate::Result;
 use crate::core::Core;
 use crate::host::Host;
@@ -21,20 +21,16 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// the caller looks again at what he waits for.
     ///
     /// # Errors
-    /// [`Error::Interrupted`]; [`Error::Failed`].
+    /// [`crate::Error::Interrupted`]; [`crate::Error::Failed`].
     pub fn sleep_on(&self, holding: Holding, index: u64, seen: u32) -> Result<()> {
         self.sleep(&mut Patience::new(true), self.held_at(holding, index), seen, None)
     }
 
     /// Calls `visit` for the holdings of slot `number` that count, as they are at some time.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`] if they are damaged.
-    pub fn holdings_of(&self, number: u32, mut visit: impl FnMut(Held)) -> Result<()> {
+    pub fn holdings_of(&self, number: u32, mut visit: impl FnMut(Held)) {
         for chunk in self.chunks_of(number) {
             self.visit_chunk(chunk, &mut visit);
         }
-        Ok(())
     }
 
     /// [`Tx::holdings`] without the lock: holdings as they are at some time.
@@ -61,7 +57,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         for holding in (0..PER_CHUNK).map(|index| Holding::new(chunk, index)) {
             let word = self.memory.load(self.key_word(holding), Ordering::Acquire);
             is_any |= word != 0;
-            if word & KIND != 0 && word & (UNSEEN | DEAD) == 0 {
+            let is_gone = word & UNSEEN != 0 || word & (DEAD | LASTS) == DEAD;
+            if word & KIND != 0 && !is_gone {
                 visit(Held::unpack(holding, word));
             }
         }
@@ -91,24 +88,67 @@ impl<M: Memory, H: Host> Core<M, H> {
 }
 
 impl<M: Memory, H: Host> Tx<'_, M, H> {
-    /// Begins to hold `key` (at most [`KEY_MAX`]), which nobody else can know of yet, with `kind`
-    /// and `words`, under lock `number`. Waits for nobody. The holding does not end with the
-    /// transaction.
+    /// Begins to hold `key` (at most [`super::KEY_MAX`]), which nobody else can know of yet, or
+    /// whose lock `number` the caller holds exclusively, with `kind` and `words`. Waits for nobody.
+    /// The holding does not end with the transaction.
     ///
     /// # Errors
-    /// [`Error::Holdings`] if there are too many; those of growing.
+    /// [`crate::Error::Holdings`] if there are too many; those of growing.
     pub fn hold(&mut self, number: u32, kind: u8, key: u64, words: &[u64]) -> Result<Holding> {
+        let slot_number = self.core.slot.load(Ordering::Relaxed);
+        self.hold_in(slot_number, number, key_word(kind, key), words)
+    }
+
+    /// As [`Self::hold`], in a parcel.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn hold_for(
+        &mut self,
+        parcel: &Parcel<H>,
+        number: u32,
+        kind: u8,
+        key: u64,
+        words: &[u64],
+    ) -> Result<Holding> {
+        self.hold_in(parcel.slot(), number, key_word(kind, key), words)
+    }
+
+    fn hold_in(
+        &mut self,
+        slot_number: u32,
+        number: u32,
+        word: u64,
+        words: &[u64],
+    ) -> Result<Holding> {
         let number = self.core.wrap(number);
-        let holding = self.core.claim_holding(number, Some(self.lane))?;
-        self.core.show(number, holding, kind, key, words);
+        let holding = self.core.claim_holding(slot_number, number, Some(self.lane))?;
+        self.core.show(number, holding, word, words);
         Ok(holding)
     }
 
+    /// Makes `holding`, which counts, one that lasts; false if it does not count any more. The
+    /// caller holds the lock over what is held exclusively.
+    pub fn make_lasting(&self, holding: Holding) -> bool {
+        let at = self.core.key_word(holding);
+        let memory = &self.core.memory;
+        let mut word = memory.load(at, Ordering::Relaxed);
+        while word & KIND != 0 && word & (UNSEEN | DEAD) == 0 {
+            let new = word | LASTS;
+            match memory.compare_exchange(at, word, new, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(found) => word = found,
+            }
+        }
+        false
+    }
+
     /// Calls `visit` for holdings of all processes, among them each under lock `number`, which the
-    /// caller holds exclusively. Those of the dead may be among them as long as nobody has noticed.
+    /// caller holds exclusively. Those of the dead may be among them as long as nobody has noticed,
+    /// and those that last until they are buried.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] if the holdings are damaged.
+    /// [`crate::Error::Corrupt`] if the holdings are damaged.
     pub fn holdings(&self, number: u32, mut visit: impl FnMut(Held)) -> Result<()> {
         let core = self.core;
         let number = core.wrap(number);
@@ -139,17 +179,21 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.get(self.core.orphan_word(holding))
     }
 
-    /// Ends `holding` of this process, which keeps nothing in existence. The caller holds the lock
-    /// over what is held exclusively.
+    /// Ends `holding`, which keeps nothing in existence. The caller holds the lock over what is
+    /// held exclusively.
     pub fn end_holding(&self, holding: Holding) {
         self.core.memory.store(self.core.key_word(holding), 0, Ordering::Release);
+        if self.core.slot_of(holding) != self.core.slot.load(Ordering::Relaxed) {
+            // Its chunk may have nobody to take it back.
+            self.core.tell_of_burials();
+        }
     }
 
     /// Stages that `holding` keeps what `word` names, 0 for nothing. The caller holds the lock over
     /// what is named exclusively.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] if the lane is full.
+    /// [`crate::Error::TooLarge`] if the lane is full.
     pub fn set_orphan(&mut self, holding: Holding, word: u64) -> Result<()> {
         let target = self.core.orphan_word(holding);
         self.stage(Entry { target, action: Action::Set, operand: word })

@@ -5,18 +5,28 @@ use core::sync::atomic::Ordering;
 use conquest_format::volatile::holding::PER_CHUNK;
 use conquest_format::volatile::{head, slot};
 
-use super::{DEAD, Held, Holding, KIND};
+use super::{DEAD, Held, Holding, KIND, LASTS, UNSEEN};
 use crate::core::{Core, NO_SLOT};
 use crate::host::Host;
 use crate::memory::Memory;
 use crate::tx::Tx;
 use crate::{Error, Result};
 
-/// Ends a holding that its process can't end: called with a transaction, the holding, and its
-/// orphan's word. It takes the lock over what the holding or the word names, sees that the word is
-/// still the same, and stages that the orphan is moved or is no more, with [`Tx::set_orphan`].
+/// What is left of a holding that is buried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Remains {
+    /// It ends.
+    Nothing,
+    /// It goes on, as a lasting holding of this kind, without its process.
+    Kind(u8),
+}
+
+/// Ends a holding that its process can't end, or one that lasts: called with a transaction, the
+/// holding, and its orphan's word. It takes the lock over what the holding or the word names, sees
+/// that the word is still the same, and stages that the orphan is moved or is no more, with
+/// [`Tx::set_orphan`]. A holding that goes on keeps nothing in existence.
 pub type BurialHandler<M, H> =
-    Box<dyn Fn(&mut Tx<'_, M, H>, Held, u64) -> Result<()> + Send + Sync>;
+    Box<dyn Fn(&mut Tx<'_, M, H>, Held, u64) -> Result<Remains> + Send + Sync>;
 
 impl<M: Memory, H: Host> Core<M, H> {
     /// Says that there may be something to bury. Exchanged, not stored: see
@@ -113,15 +123,26 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Ends `holding`, whose key's word is `word`, unless somebody else does it.
     pub(super) fn bury(&self, holding: Holding, word: u64) -> Result<()> {
         let at = self.key_word(holding);
-        let end = || {
+        let end = |remains: Remains| {
+            let new = match remains {
+                Remains::Nothing => 0,
+                Remains::Kind(kind) => {
+                    word & !(KIND | UNSEEN | DEAD) | LASTS | u64::from(kind) & KIND
+                }
+            };
             if word != 0 {
-                let (Ok(_) | Err(_)) =
-                    self.memory.compare_exchange(at, word, 0, Ordering::Release, Ordering::Relaxed);
+                let (Ok(_) | Err(_)) = self.memory.compare_exchange(
+                    at,
+                    word,
+                    new,
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                );
             }
         };
         if word != 0 && word & KIND == 0 {
             // Its process died before anybody could see it.
-            end();
+            end(Remains::Nothing);
             return Ok(());
         }
         let Some(handler) = &self.options.burials else {
@@ -134,17 +155,17 @@ impl<M: Memory, H: Host> Core<M, H> {
                 // Somebody else has buried it.
                 return Ok(());
             }
-            match handler(&mut tx, Held::unpack(holding, word), orphan) {
-                Ok(()) => {}
+            let remains = match handler(&mut tx, Held::unpack(holding, word), orphan) {
+                Ok(remains) => remains,
                 Err(Error::Again) => continue,
                 Err(error) => return Err(error),
-            }
+            };
             if self.present_word(holding) != word {
                 return Ok(());
             }
             tx.commit_part()?;
             // While the lock is held: nobody can name an orphan in between.
-            end();
+            end(remains);
             return tx.commit_and_finish();
         }
     }
@@ -181,6 +202,24 @@ impl<M: Memory, H: Host> Core<M, H> {
         for chunk in self.chunks_of(number) {
             self.set_value(self.geometry.chunk_owner(chunk), 0, Ordering::Release);
         }
+    }
+
+    /// Buries `holding` if its process is known to be dead; whether it was.
+    ///
+    /// # Errors
+    /// Those of the handler; [`Error::NoBurials`].
+    pub fn bury_dead(&self, holding: Holding) -> Result<bool> {
+        let word = self.present_word(holding);
+        if word & DEAD == 0 {
+            return Ok(false);
+        }
+        self.bury(holding, word)?;
+        Ok(true)
+    }
+
+    /// The slot of this process.
+    pub fn own_slot(&self) -> u32 {
+        self.slot.load(Ordering::Relaxed)
     }
 
     /// The slot of the process that has `holding`.

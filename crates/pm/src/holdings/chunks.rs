@@ -40,10 +40,14 @@ impl<M: Memory, H: Host> Core<M, H> {
         chunks.min(self.geometry.shape().chunks.into()) as u32
     }
 
-    /// Takes a free holding on the way of lock `number`; its key is unseen. `lane` is the caller's,
-    /// if it has one.
-    pub(super) fn claim_holding(&self, number: u32, lane: Option<u32>) -> Result<Holding> {
-        let slot_number = self.slot.load(Ordering::Relaxed);
+    /// Takes a free holding of slot `slot_number` on the way of lock `number`; its key is unseen.
+    /// `lane` is the caller's, if it has one.
+    pub(super) fn claim_holding(
+        &self,
+        slot_number: u32,
+        number: u32,
+        lane: Option<u32>,
+    ) -> Result<Holding> {
         let mut link = self.geometry.slot(slot_number).plus(slot::CHUNK);
         let mut way = Way::of(number);
         // Damage may have made a circle.

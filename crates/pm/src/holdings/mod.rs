@@ -27,12 +27,20 @@
 //! *The dead.* The holdings of a dead process are marked as such, and count no more. They are
 //! buried one by one by whoever begins an operation, under the lock over what they name, with the
 //! help of the layer above.
+//!
+//! *Lasting holdings* are those whose end concerns others. They count until they are buried, though
+//! their process is dead, and the layer above may let them outlive it.
+//!
+//! *Parcels* carry holdings to a process that is yet to come, or that is not known yet
+//! ([`parcel`]).
 
 mod ask;
 mod burial;
 mod chunks;
+pub mod parcel;
 
-pub use burial::BurialHandler;
+pub use burial::{BurialHandler, Remains};
+pub use parcel::Parcel;
 
 use core::sync::atomic::Ordering;
 
@@ -47,11 +55,14 @@ use crate::memory::Memory;
 use crate::wait::Patience;
 
 /// Bits of a key's word: its kind, whether it does not count yet or any more, whether its process
-/// is dead. The key is above them.
+/// is dead, whether it lasts. The key is above them.
 const KIND: u64 = 0x1F;
 const UNSEEN: u64 = 0x20;
 const DEAD: u64 = 0x40;
+const LASTS: u64 = 0x80;
 const KEY_SHIFT: u32 = 8;
+/// Added to the kind of a holding that begins as a lasting one.
+pub const LASTING: u8 = LASTS as u8;
 /// The largest kind of a holding; the least is 1.
 pub const KIND_MAX: u8 = KIND as u8;
 /// The largest key.
@@ -70,11 +81,21 @@ pub struct Held {
     pub kind: u8,
     /// Its key; 0 with kind 0.
     pub key: u64,
+    /// Whether its process is dead: it is to be buried.
+    pub is_dead: bool,
+    /// Whether it lasts until it is buried.
+    pub lasts: bool,
 }
 
 impl Held {
     fn unpack(holding: Holding, word: u64) -> Held {
-        Held { holding, kind: (word & KIND) as u8, key: word >> KEY_SHIFT }
+        Held {
+            holding,
+            kind: (word & KIND) as u8,
+            key: word >> KEY_SHIFT,
+            is_dead: word & DEAD != 0,
+            lasts: word & LASTS != 0,
+        }
     }
 }
 
@@ -91,7 +112,7 @@ impl Holding {
         Holding(number)
     }
 
-    const fn place(self) -> (u32, u64) {
+    pub(crate) const fn place(self) -> (u32, u64) {
         let per_chunk = PER_CHUNK as u32;
         (self.0 / per_chunk, (self.0 % per_chunk) as u64)
     }
@@ -101,7 +122,29 @@ impl Holding {
     }
 }
 
+/// The word of `key` with `kind`, which may be a lasting one.
+const fn key_word(kind: u8, key: u64) -> u64 {
+    key << KEY_SHIFT | kind as u64 & (KIND | LASTS)
+}
+
 impl<M: Memory, H: Host> Core<M, H> {
+    /// The holding of `number`, if there can be one.
+    pub fn holding(&self, number: u64) -> Option<Holding> {
+        let most = u64::from(self.chunks()) * PER_CHUNK;
+        (number < most).then_some(Holding(number as u32))
+    }
+
+    /// Whether this process has `holding`: not its parent.
+    pub fn has(&self, holding: Holding) -> bool {
+        !self.host.is_forked() && self.slot_of(holding) == self.own_slot()
+    }
+
+    /// `holding` as it stands, whether it counts or not; none if it is free or not seen yet.
+    pub fn look_at(&self, holding: Holding) -> Option<Held> {
+        let word = self.memory.load(self.key_word(holding), Ordering::Acquire);
+        (word & KIND != 0).then(|| Held::unpack(holding, word))
+    }
+
     fn key_word(&self, holding: Holding) -> Offset {
         let (chunk, index) = holding.place();
         self.geometry.chunk(chunk).plus(KEYS + index * WORD)
@@ -145,13 +188,14 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// again.
     ///
     /// # Errors
-    /// [`Error::Holdings`] if there are too many; [`Error::OwnLock`] if the calling thread holds
-    /// the lock; those of waiting, and of growing.
+    /// [`crate::Error::Holdings`] if there are too many; [`crate::Error::OwnLock`] if the calling
+    /// thread holds the lock; those of waiting, and of growing.
     pub fn hold(&self, number: u32, kind: u8, key: u64, words: &[u64]) -> Result<Holding> {
         self.enter()?;
         let number = self.wrap(number);
-        let holding = self.claim_holding(number, None)?;
-        self.show(number, holding, kind, key, words);
+        let slot_number = self.slot.load(Ordering::Relaxed);
+        let holding = self.claim_holding(slot_number, number, None)?;
+        self.show(number, holding, key_word(kind, key), words);
         match self.wait_while_locked(number) {
             Ok(()) => Ok(holding),
             Err(error) => {
@@ -162,12 +206,11 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// Makes `holding`, which is new, count.
-    fn show(&self, number: u32, holding: Holding, kind: u8, key: u64, words: &[u64]) {
+    fn show(&self, number: u32, holding: Holding, word: u64, words: &[u64]) {
         let words = words.iter().copied().chain(core::iter::repeat(0));
-        for (index, word) in (0..WORDS).zip(words) {
-            self.set_held(holding, index, word);
+        for (index, value) in (0..WORDS).zip(words) {
+            self.set_held(holding, index, value);
         }
-        let word = key << KEY_SHIFT | u64::from(kind) & KIND;
         self.memory.store(self.key_word(holding), word, Ordering::Release);
         self.memory.full_fence();
         let at = self.lock_word(number).plus(lock::WORD);
@@ -176,8 +219,9 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
-    /// Ends `holding` of this process, which is of something under lock `number`. What it alone
-    /// kept in existence is buried.
+    /// Ends `holding` of this process, or of a parcel that it has, which is of something under lock
+    /// `number`. What it alone kept in existence is buried, and so is the holding itself if it
+    /// lasts.
     ///
     /// # Errors
     /// Those of the handler and of waiting: the holding counts no more all the same, and what is to
@@ -195,7 +239,8 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.abandon(holding);
             return Err(error);
         }
-        if self.memory.load(self.orphan_word(holding), Ordering::Relaxed) == 0 {
+        let orphan = self.memory.load(self.orphan_word(holding), Ordering::Relaxed);
+        if (orphan, word & LASTS) == (0, 0) {
             self.memory.store(at, 0, Ordering::Release);
             return Ok(());
         }

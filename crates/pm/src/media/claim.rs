@@ -6,7 +6,7 @@
 //! has no part in it.
 
 use std::fs::File;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use super::descriptor::status;
@@ -43,6 +43,38 @@ impl Drop for Claim {
             }
         }
     }
+}
+
+/// A lock that is held as long as any descriptor of its description is open, in whatever process.
+///
+/// The descriptor is closed by `exec` unless the program says otherwise.
+#[derive(Debug)]
+pub struct Carried(OwnedFd);
+
+impl From<OwnedFd> for Carried {
+    /// The lock whose descriptor has come from another process.
+    fn from(descriptor: OwnedFd) -> Carried {
+        Carried(descriptor)
+    }
+}
+
+impl From<Carried> for OwnedFd {
+    fn from(carried: Carried) -> OwnedFd {
+        carried.0
+    }
+}
+
+impl AsFd for Carried {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Takes the lock of `bytes` with a descriptor that can be passed on; none if somebody else has it.
+pub(super) fn carry(medium: &Medium, bytes: Bytes) -> Result<Option<Carried>> {
+    let file = medium.reopen()?;
+    let taken = set(&file, bytes, libc::F_WRLCK).map_err(failed(medium.path(), "lock it"))?;
+    Ok(taken.then(|| Carried(file.into())))
 }
 
 /// How often a claim that a fork came across is made again.

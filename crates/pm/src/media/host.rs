@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use conquest_format::{Geometry, volatile};
 
-use super::claim::{Bytes, Claim, claim, is_claimed};
+use super::claim::{Bytes, Carried, Claim, carry, claim, is_claimed};
 use super::fork::Token;
 use super::identity::identity;
 use super::medium::Medium;
@@ -64,9 +64,14 @@ impl OsHost {
 
 impl Host for OsHost {
     type Claim = Claim;
+    type Carried = Carried;
 
     fn claim(&self, slot: u32) -> Result<Option<Claim>> {
         claim(&self.medium, self.slot(slot), self.process)
+    }
+
+    fn claim_to_carry(&self, slot: u32) -> Result<Option<Carried>> {
+        carry(&self.medium, self.slot(slot))
     }
 
     fn is_claimed(&self, slot: u32) -> Result<bool> {

@@ -46,7 +46,7 @@ mod swap;
 mod sys;
 mod words;
 
-pub use claim::Claim;
+pub use claim::{Carried, Claim};
 pub use host::OsHost;
 pub use huge::HugePages;
 pub use kind::MediumKind;

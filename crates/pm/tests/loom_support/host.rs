@@ -96,9 +96,14 @@ pub(crate) struct ModelHost {
 
 impl Host for ModelHost {
     type Claim = ModelClaim;
+    type Carried = ModelClaim;
 
     fn claim(&self, slot: u32) -> Result<Option<ModelClaim>> {
         Ok(self.world.claim(slot, self.actor))
+    }
+
+    fn claim_to_carry(&self, slot: u32) -> Result<Option<ModelClaim>> {
+        self.claim(slot)
     }
 
     fn is_claimed(&self, slot: u32) -> Result<bool> {

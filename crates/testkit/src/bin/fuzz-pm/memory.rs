@@ -135,9 +135,14 @@ pub(crate) struct OneThread(pub(crate) SimHost);
 
 impl Host for OneThread {
     type Claim = SimClaim;
+    type Carried = SimClaim;
 
     fn claim(&self, slot: u32) -> Result<Option<SimClaim>> {
         self.0.claim(slot)
+    }
+
+    fn claim_to_carry(&self, slot: u32) -> Result<Option<SimClaim>> {
+        self.0.claim_to_carry(slot)
     }
 
     fn is_claimed(&self, slot: u32) -> Result<bool> {
