@@ -12,13 +12,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use conquest_fs::locks::{Conflict, END, Mode, Owner, Record};
-use conquest_fs::open::OpenFile;
+use conquest_fs::open::{How, OpenFile};
+use conquest_fs::paths::Path;
+use conquest_fs::walk::Base;
 use conquest_fs::{Errno, Error};
 use conquest_peers::machine::{self, Kind};
 use conquest_peers::sys::{self, Outcome};
 use conquest_testkit::Rng;
 
-use real_support::{Files, open, store};
+use real_support::{Files, open, root, store};
 
 /// Owners of locks, each with descriptors of its own.
 const OWNERS: u64 = 3;
@@ -248,7 +250,7 @@ fn who_waits_gets_the_lock_when_it_is_given_up() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let files = store();
+    let files = store(4);
     let open_file = open(&files, "a", libc::O_RDWR);
     let named = {
         let how = How::from_open(libc::O_PATH as u32, 0).unwrap();
@@ -289,7 +291,7 @@ fn what_makes_no_sense_is_refused() {
 
 #[test]
 fn the_first_lock_in_the_way_is_told() {
-    let files = store();
+    let files = store(4);
     let open_file = open(&files, "a", libc::O_RDWR);
     let process = Some(std::process::id());
     for (owner, first) in [(1, 50), (2, 10), (3, 30)] {
@@ -311,7 +313,7 @@ fn the_first_lock_in_the_way_is_told() {
 
 #[test]
 fn without_room_for_locks_nothing_is_changed() {
-    let files = store();
+    let files = store(4);
     let holder = open(&files, "a", libc::O_RDWR);
     files.set_record(&holder, Owner::Process(1), part(0, 9), false).unwrap();
     let mut opened = Vec::new();
@@ -347,7 +349,7 @@ fn without_room_for_locks_nothing_is_changed() {
 #[test]
 fn waiting_leaves_nothing_behind() {
     const ROUNDS: u64 = 5000;
-    let files = Arc::new(store());
+    let files = Arc::new(store(4));
     let opened = open(&files, "a", libc::O_RDWR);
     let take = move |files: &Files, owner: u64| {
         for _ in 0..ROUNDS {
