@@ -1,5 +1,5 @@
-//! Inodes and contents that say what can't be: whoever looks at them, or changes them, is told so, and
-//! nothing that is free is taken for theirs.
+//! Inodes and contents that say what can't be: whoever looks at them, or changes them, is told so,
+//! and nothing that is free is taken for theirs.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
@@ -7,7 +7,7 @@ mod store;
 
 use std::sync::atomic::Ordering;
 
-use conquest_format::fs::tree::Slot;
+use conquest_format::fs::tree::{SLOTS, Slot};
 use conquest_format::fs::{DATA, INODE, TREE};
 use conquest_format::inode::{WORDS, offset_of, word};
 use conquest_format::{Offset, PAGE, WORD, pointer};
@@ -169,6 +169,22 @@ fn a_page_that_is_free_is_nobodys() {
     is_damage(store.check());
     store.truncate(who, file, 0).unwrap();
     assert_eq!(store.stat(file).unwrap().blocks, 0);
+}
+
+#[test]
+fn a_run_that_is_free_is_nobodys() {
+    let store = Store::new(4);
+    let who = &root_user();
+    let (file, _) = tree(&store);
+    store.put(file, SLOTS * PAGE, &[1; 10]);
+    let top = pointer::unpack(word_of(&store, file, word::CONTENT), TREE).unwrap();
+    let slot = Slot::Run(free_page(&store), 3).pack();
+    store.core().memory().put(top.plus(WORD), slot, Ordering::Relaxed);
+    is_damage(store.read_file(file, SLOTS * PAGE, &mut [0; 10]));
+    is_damage(store.check());
+    // It is left alone, and the rest goes.
+    store.truncate(who, file, 2 * PAGE).unwrap();
+    assert_eq!(store.get(file)[PAGE as usize..], [1; PAGE as usize]);
 }
 
 #[test]

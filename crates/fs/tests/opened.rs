@@ -1,4 +1,4 @@
-//! Open files: what may be opened how, positions, looks that are noted, and what closing gives back.
+//! Open files: what may be opened how, positions, looks that are noted, what closing gives back.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 

@@ -1,5 +1,5 @@
-//! The space that files take: when their content changes its form, what is allocated ahead and given
-//! back, what goes with a hole, and what happens when there is no more.
+//! The space that files take: when their content changes its form, what is allocated ahead and
+//! given back, what goes with a hole, and what happens when there is no more.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 

@@ -157,6 +157,17 @@ fn slashes_at_the_end_mean_a_directory() {
         assert_eq!(refused(linked), regular, "{name}");
     }
     store.create_at(who, path(base, "x/"), New::Directory, 0o755).unwrap();
+}
+
+#[test]
+fn slashes_at_the_end_of_what_is_removed_or_renamed_mean_a_directory() {
+    let store = Store::new(2);
+    let who = &root_user();
+    let base = &Base::new(store.root(), store.root());
+    for name in ["d", "x"] {
+        store.make(name, New::Directory, 0o755);
+    }
+    store.file("f", b"");
     let remove = |name, how| refused(store.remove_at(who, path(base, name), how));
     use Removal::{Directory, File};
     for (name, how, errno) in [

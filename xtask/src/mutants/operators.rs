@@ -88,8 +88,8 @@ impl Mutant {
     }
 }
 
-/// The mutants of `file` that `aim` means, numbered after `last`, and the edits that build them in, except those of
-/// the numbers in `disabled`.
+/// The mutants of `file` that `aim` means, numbered after `last`, and the edits that build them in,
+/// except those of the numbers in `disabled`.
 pub(super) fn find(
     file: &SourceFile,
     aim: Aim,

@@ -3,8 +3,8 @@
 use super::operators::Aim;
 
 /// Parts of a crate that are not mutated: below the trait `Memory` no test can tell a medium that
-/// keeps its promises from one that breaks them; and what a crate has to check itself is a test, with
-/// tests of its own.
+/// keeps its promises from one that breaks them; and what a crate has to check itself is a test,
+/// with tests of its own.
 const LEFT_OUT: [(&str, &str); 4] =
     [("pm", "media/"), ("pm", "persist.rs"), ("fs", "check.rs"), ("fs", "dir/check.rs")];
 
