@@ -367,6 +367,35 @@ fn runs_are_cut_where_a_hole_begins_and_ends() {
 }
 
 #[test]
+fn a_part_of_one_piece_is_written_over_in_place_anew_or_as_a_tree() {
+    let store = Store::new(6);
+    for (pages, at, len, left) in [
+        // Up to 1 KiB is set in place.
+        (8, 100, 1024, 8),
+        (8, 100, 1025, 9),
+        (8, 8 * PAGE - 1024, 1024, 8),
+        // All of it is made anew, but not a part, even if that is the beginning.
+        (8, 0, 8 * PAGE, 8),
+        (8, 0, 8 * PAGE - 1, 9),
+        (8, 1, 8 * PAGE - 1, 9),
+        (8, 0, 2 * PAGE, 9),
+        // Unless it is small.
+        (4, PAGE, 2000, 4),
+        (4, 0, PAGE, 4),
+        (5, PAGE, 2000, 6),
+        (1, 0, PAGE, 1),
+    ] {
+        let file = store.file("f", &bytes(0, pages * PAGE));
+        store.put(file, at, &bytes(at + 7, len));
+        assert_eq!(store.pages(file), left, "{len} bytes at {at} of {pages} pages");
+        let mut expected = bytes(0, pages * PAGE);
+        expected[at as usize..(at + len) as usize].copy_from_slice(&bytes(at + 7, len));
+        check(&store, file, &expected);
+        store.remove(&root_user(), store.root(), b"f", Removal::File).unwrap();
+    }
+}
+
+#[test]
 fn a_tree_grows_as_tall_as_it_has_to() {
     let store = Store::new(8);
     let who = &root_user();
@@ -575,6 +604,8 @@ fn a_full_store_can_be_emptied() {
     let who = &root_user();
     let file = store.file("f", &bytes(0, 4 * PAGE));
     let small = store.file("s", b"some");
+    let tree = empty(&store, "t");
+    store.put(tree, PAGE, &bytes(0, 2 * PAGE));
     let pages = store.core().pages_used();
     let files = fill(&store);
     assert!(files > 400, "{files}");
@@ -582,6 +613,9 @@ fn a_full_store_can_be_emptied() {
     allocate(&store, file, SPACE, 0..4);
     store.put(file, PAGE, &bytes(9, 100));
     store.put(small, 0, b"same");
+    for (at, len) in [(PAGE, 1024), (2 * PAGE - 512, 1024), (3 * PAGE - 10, 10)] {
+        store.put(tree, at, &bytes(3, len));
+    }
     assert_eq!(refused(store.allocate(who, file, SPACE, 0, 5 * PAGE)), Errno::ENOSPC);
     assert_eq!(refused(store.write(who, file, WriteAt::End, &bytes(0, PAGE))), Errno::ENOSPC);
     store.examine();
