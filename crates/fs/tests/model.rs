@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use conquest_format::Offset;
-use conquest_fs::Error;
 use conquest_fs::dir::{Census, FileType, Position};
+use conquest_fs::{Errno, Error};
 use conquest_pm::Region;
 use conquest_pm::check::Reachable;
 use conquest_testkit::Rng;
@@ -278,6 +278,7 @@ fn names_that_fill_a_bucket_with_one_hash_are_refused_at_once() {
     }
     let refused = perform(&core, &dir, &op(14), None);
     assert!(matches!(refused, Err(Error::Collisions { found: 14, hash: 0, .. })), "{refused:?}");
+    assert_eq!(refused.unwrap_err().errno(), Errno::ENOSPC);
     let (found, census) = examine(&core, &dir).unwrap();
     assert_eq!((found.len(), census.buckets, census.nodes), (14, 1, 0));
 }

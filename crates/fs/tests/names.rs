@@ -13,6 +13,7 @@ use conquest_fs::dir::FileType;
 use conquest_fs::names::{LINKS_MAX, Listed, New, Removal, Renaming};
 use conquest_fs::xattr::Setting;
 use conquest_fs::{Errno, Error, FileId, NewFileSystem};
+use conquest_pm::Mode;
 use conquest_testkit::files::root_user;
 use store::{NEW, SECOND, Store, refused, user};
 
@@ -569,5 +570,29 @@ fn new_files_get_the_default_list_of_their_directory() {
     rename(&store, (directory, b"f"), (root, b"f"), Renaming::Whiteout).unwrap();
     let whiteout = found(&store, directory, b"f").unwrap();
     assert_eq!(store.stat(whiteout).unwrap().mode & 0o777, 0);
+    store.examine();
+}
+
+#[test]
+fn who_has_the_lock_himself_is_told_so() {
+    let store = Store::new(2);
+    let (who, root) = (&root_user(), store.root());
+    let file = store.file("f", b"some");
+    // As in a handler of a signal that came in the middle of an operation.
+    let locks: Vec<u32> = (0..64).collect();
+    let mut refusals = 0;
+    for some in locks.chunks(8) {
+        let mut operation = store.core().begin().unwrap();
+        some.iter().for_each(|lock| operation.lock(*lock, Mode::Exclusive).unwrap());
+        if let Err(error) = store.set_mode(who, file, 0o600) {
+            assert_eq!(error.errno(), Errno::EDEADLK);
+            refusals += 1;
+        }
+        if let Err(error) = rename(&store, (root, b"f"), (root, b"f"), HOWS[0]) {
+            assert_eq!(error.errno(), Errno::EDEADLK);
+            refusals += 1;
+        }
+    }
+    assert!((2..=3).contains(&refusals), "one lock is the file's, one its directory's");
     store.examine();
 }

@@ -618,6 +618,9 @@ fn a_full_store_can_be_emptied() {
     }
     assert_eq!(refused(store.allocate(who, file, SPACE, 0, 5 * PAGE)), Errno::ENOSPC);
     assert_eq!(refused(store.write(who, file, WriteAt::End, &bytes(0, PAGE))), Errno::ENOSPC);
+    // Nor is there space for the hole that the tree begins with.
+    assert_eq!(refused(store.allocate(who, tree, SPACE, 0, PAGE)), Errno::ENOSPC);
+    assert_eq!(refused(store.write(who, tree, WriteAt::Offset(0), b"x")), Errno::ENOSPC);
     store.examine();
     store.truncate(who, file, 2 * PAGE).unwrap();
     store.put(file, 2 * PAGE, &bytes(0, PAGE));
