@@ -240,9 +240,6 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         flags: u32,
         project: Option<u32>,
     ) -> Result<()> {
-        if flags & !flag::OF_USERS != 0 {
-            return Err(Errno::EOPNOTSUPP.into());
-        }
         self.alter(file, |_, draft, now| {
             let changed = project.is_some_and(|project| project != draft.inode.links.project);
             access::set_flags(who, &draft.rules(), flags, changed)?;
@@ -265,7 +262,7 @@ pub(crate) fn apply<M: Memory, H: Host>(
 ) -> Result<()> {
     draft.inode.permissions = (change.mode & 0o7777) as u16;
     draft.inode.owner = Owner { uid: change.uid, gid: change.gid };
-    if draft.inode.attributes == 0 || change.acl.is_none() && !change.drops_capabilities {
+    if change.acl.is_none() && !change.drops_capabilities {
         return Ok(());
     }
     let old = Attributes::load(tx, &draft.inode)?;

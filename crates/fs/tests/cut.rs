@@ -1,5 +1,7 @@
 //! Work on a large tree that takes several records, whose process dies in the middle: somebody else
 //! finishes it, and what is there in between is right.
+//!
+//! `CONQUEST_STEP` says at every how many stores deaths are tried.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
@@ -12,16 +14,21 @@ use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::names::New;
 use conquest_fs::{Error, FileId};
 use conquest_testkit::files::{SimFiles, attach, base, fill, root_user, shape};
-use conquest_testkit::judge::judge_attached;
-use conquest_testkit::{DyingMemory, Fate, Image, RecordingMemory, World};
+use conquest_testkit::judge::{judge, judge_attached};
+use conquest_testkit::schedule::{ScheduleOptions, Search, run};
+use conquest_testkit::{Actor, DyingMemory, Fate, Image, RecordingMemory, World};
 
 /// Pages of the file, each of which stands alone, and of another one that separates them: more than
 /// a record has entries.
 const PAGES: u64 = 230;
 /// Nodes of the file's tree, at most.
 const NODES: u64 = 2;
-/// Deaths are tried at every so many stores.
+/// Deaths are tried at every so many stores, unless `CONQUEST_STEP` says otherwise.
 const STEP: u64 = 13;
+
+fn step() -> u64 {
+    std::env::var("CONQUEST_STEP").map_or(STEP, |step| step.parse().unwrap())
+}
 
 fn file(files: &SimFiles, name: &[u8]) -> Option<FileId> {
     files.lookup(&root_user(), files.root(), name).unwrap().map(|(file, _)| file)
@@ -71,13 +78,13 @@ fn seen(files: &SimFiles) -> Option<(u64, u64)> {
     Some((size, bytes.chunks(PAGE as usize).filter(is_there).count() as u64))
 }
 
-/// Tries a death at every [`STEP`]-th store of `work`, and whether somebody else then finds what
+/// Tries a death at every [`step`]-th store of `work`, and whether somebody else then finds what
 /// `is_right` says. How many deaths there were.
 fn die_everywhere(
     work: impl Fn(&SimFiles) -> Result<(), Error>,
     is_right: impl Fn(Option<(u64, u64)>) -> bool,
 ) -> u64 {
-    die_at(&prepared(), STEP, work, is_right)
+    die_at(&prepared(), step(), work, is_right)
 }
 
 /// [`die_everywhere`] on `image`, at every `step`-th store.
@@ -90,6 +97,7 @@ fn die_at(
     let mut deaths = 0;
     for store in (1..).step_by(step as usize) {
         let (memory, world, witness) = process(image, 2);
+        let known = file(&witness, b"one").unwrap();
         let dies = {
             let world = world.clone();
             Fate::Unwind(Box::new(move || world.kill(1)))
@@ -105,6 +113,12 @@ fn die_at(
         // Before anybody finishes it, too.
         judge_attached(witness.core()).unwrap_or_else(|what| panic!("store {store}: {what}"));
         assert!(is_right(seen(&witness)), "death at store {store}: {:?}", seen(&witness));
+        // A file that has lost its name has no bytes either, though some of its pages are there.
+        if file(&witness, b"one").is_none()
+            && let Ok(stat) = witness.stat(known)
+        {
+            assert_eq!(stat.size, 0, "death at store {store}");
+        }
         witness.core().recover().unwrap();
         judge_attached(witness.core()).unwrap_or_else(|what| panic!("store {store}: {what}"));
         assert_eq!(witness.check().unwrap().findings, [], "death at store {store}");
@@ -131,14 +145,67 @@ fn a_truncation_is_finished_whoever_dies() {
         files.truncate(&root_user(), one, 3 * PAGE)
     };
     let deaths = die_everywhere(work, |seen| seen == Some(WHOLE) || seen == Some((3 * PAGE, 2)));
-    assert!(deaths > 40, "{deaths}");
+    assert!(deaths * step() > 40 * STEP, "{deaths}");
+}
+
+#[test]
+fn others_write_to_a_file_that_is_being_cut() {
+    let image = prepared();
+    let geometry = Geometry::new(shape()).unwrap();
+    let options = ScheduleOptions {
+        actors: 2,
+        search: Search::Random { seed: 3, first: 0, runs: 12 },
+        step_time: core::time::Duration::from_micros(20),
+        steps: 5_000_000,
+        ..ScheduleOptions::default()
+    };
+    let setup = || {
+        let memory = RecordingMemory::new(Arc::clone(&image), geometry.volatile(), false);
+        let world = World::new(memory.clock());
+        let process = |id| attach(DyingMemory::counting(memory.actor(id)), &world, id).unwrap();
+        let files = [0, 1].map(process);
+        (memory, files)
+    };
+    let body = |files: &[SimFiles; 2], id: u32, _: &Actor| {
+        let (who, files) = (&root_user(), &files[id as usize]);
+        let one = file(files, b"one").unwrap();
+        let done = match id {
+            0 => files.truncate(who, one, 3 * PAGE),
+            _ => (100..103).try_for_each(|page| {
+                let bytes = [b'n'; PAGE as usize];
+                files.write(who, one, WriteAt::Offset(page * PAGE), &bytes).map(drop)
+            }),
+        };
+        done.map_err(|error| error.to_string())
+    };
+    let verdict = |files: &[SimFiles; 2], memory: &RecordingMemory| {
+        judge(memory.image())?;
+        let one = file(&files[0], b"one").unwrap();
+        let mut bytes = vec![9; (PAGES * PAGE) as usize];
+        let len = files[0].read_file(one, 0, &mut bytes).map_err(|error| error.to_string())?;
+        let first = bytes.chunks(PAGE as usize).take(len / PAGE as usize).map(|page| page[0]);
+        let pages: Vec<u8> = first.collect();
+        // What was written before the cut is gone, and nothing of what was there before is back.
+        let is_right = |(page, byte): (usize, &u8)| match page {
+            1 | 2 => *byte == b'o',
+            100..103 => matches!(byte, 0 | b'n'),
+            _ => *byte == 0,
+        };
+        let is_long = pages.len() == 3 || pages.len() == 103 && pages[102] == b'n';
+        match is_long && pages.iter().enumerate().all(is_right) {
+            true => Ok(pages.len() as u64),
+            false => Err(format!("{} pages: {pages:?}", pages.len())),
+        }
+    };
+    let found = run(&options, setup, body, verdict);
+    assert_eq!(found.failed, 0, "{found}");
 }
 
 #[test]
 fn a_removal_is_finished_whoever_dies() {
     let work = |files: &SimFiles| files.remove(&root_user(), files.root(), b"one", Removal::File);
     let deaths = die_everywhere(work, |seen| seen == Some(WHOLE) || seen.is_none());
-    assert!(deaths > 40, "{deaths}");
+    assert!(deaths * step() > 40 * STEP, "{deaths}");
 }
 
 #[test]
@@ -149,7 +216,7 @@ fn a_file_that_is_replaced_goes_as_a_whole() {
         files.rename(who, root, b"new", root, b"one", conquest_fs::names::Renaming::Replace)
     };
     let deaths = die_everywhere(work, |seen| seen == Some(WHOLE) || seen == Some((0, 0)));
-    assert!(deaths > 40, "{deaths}");
+    assert!(deaths * step() > 40 * STEP, "{deaths}");
 }
 
 #[test]
@@ -160,7 +227,7 @@ fn pages_of_a_hole_go_one_by_one() {
     };
     let is_right = |seen| matches!(seen, Some((size, pages)) if size == WHOLE.0 && pages >= 1);
     let deaths = die_everywhere(work, is_right);
-    assert!(deaths > 40, "{deaths}");
+    assert!(deaths * step() > 40 * STEP, "{deaths}");
 }
 
 /// Overwrites all pages of `one`.
@@ -176,7 +243,7 @@ fn write_all(files: &SimFiles) -> Result<(), Error> {
 fn a_long_write_is_there_up_to_some_page() {
     let is_right = |seen| matches!(seen, Some((size, _)) if size == WHOLE.0);
     let deaths = die_everywhere(write_all, is_right);
-    assert!(deaths > 100, "{deaths}");
+    assert!(deaths * step() > 100 * STEP, "{deaths}");
 }
 
 #[test]
@@ -185,6 +252,6 @@ fn a_long_write_on_a_full_store_is_there_up_to_some_page() {
     fill(&files).unwrap();
     files.core().detach().unwrap();
     let is_right = |seen| matches!(seen, Some((size, _)) if size == WHOLE.0);
-    let deaths = die_at(&memory.snapshot(), 10 * STEP + 1, write_all, is_right);
-    assert!(deaths > 100, "{deaths}");
+    let deaths = die_at(&memory.snapshot(), 10 * step() + 1, write_all, is_right);
+    assert!(deaths * step() > 100 * STEP, "{deaths}");
 }

@@ -8,6 +8,7 @@ mod support;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use conquest_format::fs::bucket::{HEADER, Header};
 use conquest_format::fs::node::{SLOTS, Slot};
 use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::{Offset, PAGE, WORD};
@@ -255,6 +256,16 @@ fn what_is_not_allocated_is_not_followed() {
 fn a_node_without_entries_is_refused() {
     let sound = sound(u64::MAX, 60);
     let ends = after(&sound, |_, put| sound.slots.iter().for_each(|&slot| put(slot, 0)));
+    assert_eq!(ends, [false; 3]);
+}
+
+#[test]
+fn a_bucket_of_all_hashes_is_refused_below_a_node() {
+    let sound = sound(u64::MAX, 60);
+    let header = Header::new(0, 0).pack();
+    let ends = after(&sound, |_, put| {
+        sound.buckets.iter().for_each(|bucket| put(bucket.plus(HEADER), header));
+    });
     assert_eq!(ends, [false; 3]);
 }
 

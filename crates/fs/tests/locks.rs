@@ -12,12 +12,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use conquest_fs::locks::{Conflict, END, Mode, Owner, Record, Wait};
-use conquest_fs::open::OpenFile;
+use conquest_fs::open::{How, OpenFile};
+use conquest_fs::paths::Path;
+use conquest_fs::walk::Base;
 use conquest_fs::{Errno, Error};
 use conquest_peers::machine::{self, Kind};
 use conquest_peers::sys::{self, Outcome};
 use conquest_testkit::Rng;
-use store_support::{Files, open, store};
+use store_support::{Files, open, root, store};
 
 /// Owners of locks, each with descriptors of its own.
 const OWNERS: u64 = 3;
@@ -245,6 +247,127 @@ fn who_waits_gets_the_lock_when_it_is_given_up() {
     assert!(waiting.recv_timeout(SHORT).is_err());
     files.close(&first).unwrap();
     waiting.recv_timeout(LONG).unwrap().unwrap();
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let files = store(2, END);
+    let open_file = open(&files, "a", libc::O_RDWR | libc::O_CREAT);
+    let named = {
+        let how = How::from_open(libc::O_PATH as u32, 0).unwrap();
+        let base = &Base::new(files.root(), files.root());
+        files.open_at(&root(), Path { base, bytes: b"a" }, &how).unwrap()
+    };
+    let errno = |error: Error| error.errno();
+    for mode in [Some(Mode::Shared), Some(Mode::Exclusive), None] {
+        let record = Record { mode, ..part(0, 1) };
+        for owner in [Owner::Open, Owner::Process(0)] {
+            let set = files.set_record(&named, owner, record, Wait::No).map_err(errno);
+            assert_eq!(set, Err(Errno::EBADF));
+            let tested = files.test_record(&named, owner, record).map_err(errno);
+            assert_eq!(tested, Err(Errno::EBADF));
+        }
+        assert_eq!(files.flock(&named, mode, Wait::No).map_err(errno), Err(Errno::EBADF));
+    }
+    let unlock = Record { mode: None, ..part(0, 1) };
+    let tested = files.test_record(&open_file, Owner::Process(0), unlock).map_err(errno);
+    assert_eq!(tested, Err(Errno::EINVAL));
+    // To give up what nobody can have is no error.
+    files.release_records(&named, Owner::Process(0)).unwrap();
+    for (offset, len, expected) in [
+        (-1, 1, Err(Errno::EINVAL)),
+        (0, -1, Err(Errno::EINVAL)),
+        (5, -6, Err(Errno::EINVAL)),
+        (5, -5, Ok((0, 4))),
+        (i64::MIN, -1, Err(Errno::EINVAL)),
+        (1, i64::MAX, Ok((1, END))),
+        (2, i64::MAX, Err(Errno::EOVERFLOW)),
+        (7, 0, Ok((7, END))),
+        (7, 1, Ok((7, 7))),
+    ] {
+        let record = Record::new(offset, len, None).map(|record| (record.first, record.last));
+        assert_eq!(record, expected, "{offset} {len}");
+    }
+}
+
+#[test]
+fn the_first_lock_in_the_way_is_told() {
+    let files = store(2, END);
+    let open_file = open(&files, "a", libc::O_RDWR | libc::O_CREAT);
+    let process = Some(std::process::id());
+    for (owner, first) in [(1, 50), (2, 10), (3, 30)] {
+        files
+            .set_record(&open_file, Owner::Process(owner), part(first, first + 5), Wait::No)
+            .unwrap();
+    }
+    let told =
+        |first, last| files.test_record(&open_file, Owner::Process(9), part(first, last)).unwrap();
+    let conflict =
+        |first, process| Conflict { first, last: first + 5, mode: Mode::Exclusive, process };
+    assert_eq!(told(0, END), Some(conflict(10, process)));
+    assert_eq!(told(16, END), Some(conflict(30, process)));
+    assert_eq!(told(55, 60), Some(conflict(50, process)));
+    assert_eq!(told(56, 60), None);
+    // A description's is nobody's.
+    files.set_record(&open_file, Owner::Open, part(0, 5), Wait::No).unwrap();
+    assert_eq!(told(0, END), Some(conflict(0, None)));
+    files.close(&open_file).unwrap();
+}
+
+#[test]
+fn without_room_for_locks_nothing_is_changed() {
+    let files = store(2, END);
+    let holder = open(&files, "a", libc::O_RDWR | libc::O_CREAT);
+    files.set_record(&holder, Owner::Process(1), part(0, 9), Wait::No).unwrap();
+    let mut opened = Vec::new();
+    let base = &Base::new(files.root(), files.root());
+    let how = How::from_open(libc::O_RDWR as u32, 0).unwrap();
+    let fill = |opened: &mut Vec<OpenFile>| {
+        let before = opened.len();
+        let error = loop {
+            match files.open_at(&root(), Path { base, bytes: b"a" }, &how) {
+                Ok(open) => opened.push(open),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.errno(), Errno::ENFILE);
+        opened.len() - before
+    };
+    fill(&mut opened);
+    // Room for one lock, where three are to take the place of one.
+    files.close(&opened.pop().unwrap()).unwrap();
+    let inner = Record { mode: Some(Mode::Shared), ..part(3, 5) };
+    let refused = files.set_record(&holder, Owner::Process(1), inner, Wait::No);
+    assert_eq!(refused.unwrap_err().errno(), Errno::ENOLCK);
+    let there = files.test_record(&holder, Owner::Process(2), part(0, END)).unwrap().unwrap();
+    assert_eq!((there.first, there.last, there.mode), (0, 9, Mode::Exclusive));
+    assert_eq!(fill(&mut opened), 1);
+    let waits = files.set_record(&holder, Owner::Process(2), part(0, 0), Wait::Forever);
+    assert_eq!(waits.unwrap_err().errno(), Errno::ENOLCK);
+    for open in &opened {
+        files.close(open).unwrap();
+    }
+}
+
+#[test]
+fn waiting_leaves_nothing_behind() {
+    const ROUNDS: u64 = 5000;
+    let files = Arc::new(store(2, END));
+    let opened = open(&files, "a", libc::O_RDWR | libc::O_CREAT);
+    let take = move |files: &Files, owner: u64| {
+        for _ in 0..ROUNDS {
+            files.set_record(&opened, Owner::Process(owner), part(0, 0), Wait::Forever).unwrap();
+            std::thread::yield_now();
+            let given_up = Record { mode: None, ..part(0, 0) };
+            files.set_record(&opened, Owner::Process(owner), given_up, Wait::No).unwrap();
+        }
+    };
+    let other = waits(&files, move |files| take(files, 1));
+    take(&files, 2);
+    other.recv_timeout(LONG).unwrap();
+    files.close(&opened).unwrap();
+    let still = open(&files, "a", libc::O_RDWR | libc::O_CREAT);
+    assert_eq!(files.test_record(&still, Owner::Process(3), part(0, END)).unwrap(), None);
 }
 
 #[test]

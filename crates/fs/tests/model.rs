@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use conquest_format::Offset;
-use conquest_fs::Error;
 use conquest_fs::dir::{Census, FileType, Position};
+use conquest_fs::{Errno, Error};
 use conquest_pm::Region;
 use conquest_pm::check::Reachable;
 use conquest_testkit::Rng;
@@ -278,8 +278,28 @@ fn names_that_fill_a_bucket_with_one_hash_are_refused_at_once() {
     }
     let refused = perform(&core, &dir, &op(14), None);
     assert!(matches!(refused, Err(Error::Collisions { found: 14, hash: 0, .. })), "{refused:?}");
+    assert_eq!(refused.unwrap_err().errno(), Errno::ENOSPC);
     let (found, census) = examine(&core, &dir).unwrap();
     assert_eq!((found.len(), census.buckets, census.nodes), (14, 1, 0));
+}
+
+#[test]
+fn names_of_one_hash_are_told_apart() {
+    let (file, dir) = (Temporary::region(1), directory(0));
+    let core = file.open();
+    // Each begins like the next one, at the end of a word or within one.
+    let names = [&b"12345678abc"[..], b"12345678", b"1234567", b"1", b"12345678abcdefgh"];
+    for (name, number) in names.into_iter().zip(0..) {
+        let hashed = dir.name(name).unwrap();
+        let found = core.read(LOCK, |view| dir.find(view, &hashed)).unwrap();
+        assert_eq!(found, None);
+        insert(&core, &dir, name, inode(number));
+    }
+    for (name, number) in names.into_iter().zip(0..) {
+        let hashed = dir.name(name).unwrap();
+        let found = core.read(LOCK, |view| dir.find(view, &hashed)).unwrap();
+        assert_eq!(found.unwrap().inode, inode(number));
+    }
 }
 
 #[test]

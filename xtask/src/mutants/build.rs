@@ -4,21 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::operators::{self, Mutant};
+use super::operators::{self, Aim, Mutant};
 use super::rewrite::{self, Rewritten};
-use super::{MODULE, Program, VARIABLE};
+use super::{MODULE, Program, VARIABLE, slices};
 use crate::harness::{self, BUILD_LIMIT};
 use crate::tree::SourceFile;
 use crate::{Failure, child, tree};
 
-/// Parts of a crate that are not mutated: below the trait `Memory` no test can tell a medium that
-/// keeps its promises from one that breaks them.
-const LEFT_OUT: [&str; 2] = ["media/", "persist.rs"];
-/// Programs of the test kit that may notice a mutant, with their arguments for a small slice.
-const SLICES: [(&str, &[&str]); 2] = [
-    ("explore", &["--states", "3000", "--seed", "1"]),
-    ("kill", &["--kills", "20", "--seed", "1", "--step", "10"]),
-];
+/// Kinds of programs of the test kit that may notice a mutant.
+const KINDS: [&str; 2] = ["explore", "kill"];
 /// Times the compiler may refuse some mutants before we give up.
 const ROUNDS_MAX: u32 = 40;
 
@@ -52,7 +46,7 @@ impl Copy {
                 file.is_rust()
                     && !name.starts_with("bin/")
                     && name != "main.rs"
-                    && (is_all || !LEFT_OUT.iter().any(|start| name.starts_with(start)))
+                    && (is_all || slices::is_mutated(package, name))
             })
         };
         let mut files = tree::sources(root)?;
@@ -76,8 +70,9 @@ impl Copy {
         self.mutants.clear();
         for file in &self.files {
             let last = self.mutants.last().map_or(0, |mutant| mutant.number);
-            let (mutants, edits) = operators::find(file, last, &self.disabled)
-                .map_err(|error| Failure::Broken(format!("{}: {error}", file.path)))?;
+            let (mutants, edits) =
+                operators::find(file, Aim::of(&self.package), last, &self.disabled)
+                    .map_err(|error| Failure::Broken(format!("{}: {error}", file.path)))?;
             self.mutants.extend(mutants);
             let mut rewritten = rewrite::rewrite(&file.text, &edits);
             if file.path.ends_with("/src/lib.rs") {
@@ -105,13 +100,17 @@ impl Copy {
         if !loom.is_empty() {
             self.settle(&package, true)?;
         }
-        let mut programs = self.tests(&["-p", &package], false)?;
-        for (kind, arguments) in SLICES {
+        let used = self.used_tests();
+        let mut selection = vec!["-p", &package, "--lib"];
+        selection.extend(used.iter().flat_map(|name| ["--test", name]));
+        let mut programs = self.tests(&selection, false)?;
+        for kind in KINDS {
             if harness::names(&self.sources, kind).contains(&self.package) {
-                programs.push(self.slice(kind, arguments)?);
+                programs.push(self.slice(kind, slices::arguments(kind, &self.package))?);
             }
         }
-        if self.package != "testkit" && self.sources.join("crates/testkit").is_dir() {
+        if slices::concerns_test_kit(&self.package) && self.sources.join("crates/testkit").is_dir()
+        {
             programs.extend(self.tests(&["-p", "conquest-testkit"], false)?);
         }
         for (of, name) in loom {
@@ -120,11 +119,22 @@ impl Copy {
         Ok(programs)
     }
 
+    /// The crate's own tests that are used, but for loom models.
+    fn used_tests(&self) -> Vec<String> {
+        let tests = self.sources.join("crates").join(&self.package).join("tests");
+        let paths = tree::paths(&tests).unwrap_or_default();
+        let names = paths.iter().filter_map(|path| path.strip_suffix(".rs"));
+        let used = names.filter(|name| {
+            !name.contains('/') && !name.starts_with("loom") && slices::is_used(&self.package, name)
+        });
+        used.map(str::to_owned).collect()
+    }
+
     /// Loom models: package and name of the test.
     fn loom_models(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         let mut crates = vec![self.package.as_str()];
-        if self.package != "testkit" {
+        if slices::concerns_test_kit(&self.package) {
             crates.push("testkit");
         }
         for of in crates {
@@ -221,6 +231,7 @@ impl Copy {
             executable: self.directory.join("build/release").join(&name),
             name,
             arguments: arguments.iter().map(|text| (*text).to_owned()).collect(),
+            variables: Vec::new(),
             directory: self.sources.clone(),
         })
     }
@@ -247,10 +258,12 @@ pub(super) fn test_binary(line: &str) -> Option<Program> {
     let manifest = PathBuf::from(field(line, "manifest_path")?);
     let directory = manifest.parent()?.to_path_buf();
     let package = directory.file_name()?.to_string_lossy().into_owned();
+    let test = field(target, "name")?;
     Some(Program {
-        name: format!("tests of {package}: {}", field(target, "name")?),
+        name: format!("tests of {package}: {test}"),
         executable: PathBuf::from(field(line, "executable")?),
         arguments: Vec::new(),
+        variables: slices::variables(&package, &test),
         directory,
     })
 }

@@ -5,8 +5,11 @@
 //! A mutant that no test notices shows what the tests don't check.
 
 mod build;
+mod effects;
 mod operators;
 mod rewrite;
+mod rules;
+mod slices;
 mod survivors;
 #[cfg(test)]
 mod tests;
@@ -143,6 +146,8 @@ struct Program {
     name: String,
     executable: PathBuf,
     arguments: Vec<String>,
+    /// Variables of its environment: names and values.
+    variables: Vec<(&'static str, &'static str)>,
     /// Where it runs.
     directory: PathBuf,
 }
@@ -162,14 +167,20 @@ impl Outcome<'_> {
         let mut tally = Tally::default();
         let mut accepted = 0_u64;
         let mut operators: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        let mut files: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         let mut catches = vec![0_u64; self.names.len()];
         let mut hangs = 0_u64;
         let mut file = "";
         for (mutant, verdict) in &self.results {
-            let count = operators.entry(mutant.operator).or_default();
-            count.1 += 1;
+            let is_caught = matches!(verdict, Verdict::Caught { .. });
+            for count in [
+                operators.entry(mutant.operator).or_default(),
+                files.entry(&mutant.file).or_default(),
+            ] {
+                count.0 += u64::from(is_caught);
+                count.1 += 1;
+            }
             if let Verdict::Caught { by, is_hang } = verdict {
-                count.0 += 1;
                 tally.passed += 1;
                 hangs += u64::from(*is_hang);
                 if let Some(catches) = catches.get_mut(*by) {
@@ -194,6 +205,10 @@ impl Outcome<'_> {
         _ = writeln!(text, "\ncaught, by operator:");
         for (operator, (caught, all)) in operators {
             _ = writeln!(text, "  {operator:8} {caught:>5} of {all:>5}");
+        }
+        _ = writeln!(text, "caught, by file:");
+        for (file, (caught, all)) in files {
+            _ = writeln!(text, "  {caught:>5} of {all:>5} {file}");
         }
         _ = writeln!(text, "caught, by program ({hangs} by hanging):");
         for (name, catches) in self.names.iter().zip(catches) {

@@ -1,7 +1,8 @@
 //! Where a source file can be broken, and how.
 //!
 //! All breakages of a file, its mutants, are built into one text: each stands behind a test of its
-//! number at run time, so that the crate compiles once. Operators:
+//! number at run time, so that the crate compiles once. Which operators there are depends on what a
+//! crate is about. Those of code that works on words that others see at once:
 //!
 //! - *drop*: a call statement with an effect is left out;
 //! - *swap*: such a statement changes places with its neighbour, unless both start write-backs or
@@ -9,6 +10,8 @@
 //! - *weaken*: a memory ordering becomes `Relaxed`;
 //! - *true*, *false*: a condition about versions, tags, owners and the like is forced;
 //! - *flip*: a comparison about such things is turned (`==` to `!=`, `<` to `<=`).
+//!
+//! Those of code above it are in `rules.rs`.
 
 use core::ops::Range;
 use std::collections::BTreeSet;
@@ -17,69 +20,11 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{BinOp, Expr, Stmt};
 
+use super::effects::{MEMORY_EFFECTS, effect, has_effect, is_movable, is_private, is_write_back};
 use super::rewrite::{Edit, Part};
+use super::rules::is_call;
 use crate::tree::SourceFile;
 
-/// Functions of `Memory` with an effect and without a result.
-const MEMORY_EFFECTS: [&str; 11] = [
-    "write_back",
-    "fence",
-    "full_fence",
-    "load_fence",
-    "wake",
-    "put",
-    "put_or",
-    "put_and_not",
-    "put_bytes",
-    "put_zeros",
-    "store",
-];
-/// Other functions with an effect. A `*` at the end stands for any ending.
-const VERBS: [&str; 43] = [
-    "adopt*",
-    "apply*",
-    "arm*",
-    "begin*",
-    "bump*",
-    "classify*",
-    "clear*",
-    "commit*",
-    "compare_exchange*",
-    "drain*",
-    "end_*",
-    "fail*",
-    "finish*",
-    "forget*",
-    "give_*",
-    "grant*",
-    "journal*",
-    "keep*",
-    "leave_*",
-    "let_go",
-    "lock*",
-    "mark*",
-    "note*",
-    "orphan_*",
-    "publish*",
-    "push_*",
-    "recover*",
-    "release*",
-    "repair*",
-    "reset*",
-    "retire*",
-    "ring*",
-    "set_*",
-    "settle_*",
-    "stage*",
-    "step_*",
-    "store_*",
-    "tell_*",
-    "unlease*",
-    "unlock*",
-    "unmark*",
-    "wake_*",
-    "write_back_*",
-];
 /// What a condition is about if it is worth forcing, in lower case.
 const SUBJECTS: [&str; 13] = [
     "version",
@@ -97,6 +42,22 @@ const SUBJECTS: [&str; 13] = [
     "orphan",
 ];
 const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
+
+/// What is broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Aim {
+    /// What makes words right that other processes, and crashes, see: order, durability, locks.
+    Words,
+    /// What is decided and computed: `rules.rs`.
+    Rules,
+}
+
+impl Aim {
+    /// What is broken of crate `package`.
+    pub(super) fn of(package: &str) -> Aim {
+        if package == "pm" { Aim::Words } else { Aim::Rules }
+    }
+}
 
 /// One breakage.
 #[derive(Clone, Debug)]
@@ -127,21 +88,24 @@ impl Mutant {
     }
 }
 
-/// The mutants of `file`, numbered after `last`, and the edits that build them in, except those of
-/// the numbers in `disabled`.
+/// The mutants of `file` that `aim` means, numbered after `last`, and the edits that build them in,
+/// except those of the numbers in `disabled`.
 pub(super) fn find(
     file: &SourceFile,
+    aim: Aim,
     last: u32,
     disabled: &BTreeSet<u32>,
 ) -> Result<(Vec<Mutant>, Vec<Edit>), syn::Error> {
     let syntax = syn::parse_file(&file.text)?;
     let mut finder = Finder {
         file,
+        aim,
         disabled,
         last,
         functions: Vec::new(),
         types: Vec::new(),
         about: false,
+        parts: Vec::new(),
         mutants: Vec::new(),
         edits: Vec::new(),
     };
@@ -149,30 +113,34 @@ pub(super) fn find(
     Ok((finder.mutants, finder.edits))
 }
 
-struct Finder<'a> {
+/// A search under way.
+pub(super) struct Finder<'a> {
     file: &'a SourceFile,
+    aim: Aim,
     disabled: &'a BTreeSet<u32>,
     last: u32,
     functions: Vec<String>,
     types: Vec<String>,
     /// Whether we are inside a condition about one of the [`SUBJECTS`].
     about: bool,
+    /// Parts of what `&&` and `||` connect.
+    pub(super) parts: Vec<Range<usize>>,
     mutants: Vec<Mutant>,
     edits: Vec<Edit>,
 }
 
 /// The call in generated code that asks whether mutant `number` is on.
-fn is_on(number: u32) -> String {
+pub(super) fn is_on(number: u32) -> String {
     format!("crate::{}::is({number})", super::MODULE)
 }
 
 impl Finder<'_> {
-    fn source(&self, range: &Range<usize>) -> &str {
+    pub(super) fn source(&self, range: &Range<usize>) -> &str {
         self.file.text.get(range.clone()).unwrap_or("")
     }
 
     /// Registers a mutant; its number, if it is to be built.
-    fn register(
+    pub(super) fn register(
         &mut self,
         operator: &'static str,
         span: proc_macro2::Span,
@@ -200,7 +168,7 @@ impl Finder<'_> {
     }
 
     /// Builds in that `range` reads `before`, itself, `after` for mutant `number`.
-    fn wrap(&mut self, number: u32, range: Range<usize>, before: String, after: &str) {
+    pub(super) fn wrap(&mut self, number: u32, range: Range<usize>, before: String, after: &str) {
         let parts = vec![
             Part::Begin(number),
             Part::Text(before),
@@ -211,7 +179,7 @@ impl Finder<'_> {
         self.edits.push(Edit { range, parts });
     }
 
-    fn drop_statement(&mut self, span: proc_macro2::Span, before: &str, after: &str) {
+    pub(super) fn drop_statement(&mut self, span: proc_macro2::Span, before: &str, after: &str) {
         let range = span.byte_range();
         let text = self.source(&range).to_owned();
         if let Some(number) = self.register("drop", span, &text) {
@@ -260,6 +228,9 @@ impl Finder<'_> {
     }
 
     fn statements(&mut self, block: &syn::Block) {
+        if self.aim == Aim::Rules {
+            return self.drop_effects(block);
+        }
         let count = block.stmts.len();
         let is_movable = |(at, statement): (usize, &Stmt)| is_movable(statement, at + 1 == count);
         let movable: Vec<bool> = block.stmts.iter().enumerate().map(is_movable).collect();
@@ -300,6 +271,9 @@ impl Finder<'_> {
                 self.visit_expr(&binding.expr);
             }
             return;
+        }
+        if self.aim == Aim::Rules {
+            return self.break_condition(condition);
         }
         let range = condition.span().byte_range();
         let text = self.source(&range).to_owned();
@@ -358,7 +332,7 @@ impl Finder<'_> {
         self.functions.push(signature.ident.to_string());
         if let (syn::ReturnType::Default, Some(Stmt::Expr(tail, None))) =
             (&signature.output, block.stmts.last())
-            && effect(tail).is_some()
+            && (effect(tail).is_some() || self.aim == Aim::Rules && is_call(tail))
         {
             self.drop_statement(tail.span(), "", " }");
         }
@@ -437,19 +411,28 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         if let Some((_, guard)) = &arm.guard {
             self.condition(guard);
         }
-        if effect(&arm.body).is_some_and(|name| MEMORY_EFFECTS.contains(&name.as_str())) {
+        if self.aim == Aim::Words
+            && effect(&arm.body).is_some_and(|name| MEMORY_EFFECTS.contains(&name.as_str()))
+        {
             self.drop_statement(arm.body.span(), "{ ", " } }");
         }
         self.visit_expr(&arm.body);
     }
 
     fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
-        self.flip(binary);
+        match self.aim {
+            Aim::Words => self.flip(binary),
+            Aim::Rules => self.break_binary(binary),
+        }
         visit::visit_expr_binary(self, binary);
     }
 
     fn visit_expr(&mut self, expression: &'ast Expr) {
-        if let Expr::Path(path) = expression {
+        if let Expr::Path(path) = expression
+            && self.aim == Aim::Rules
+        {
+            self.break_path(path);
+        } else if let Expr::Path(path) = expression {
             let mut names = path.path.segments.iter().rev().map(|s| s.ident.to_string());
             let is_ordering = names.next().is_some_and(|name| ORDERINGS.contains(&name.as_str()))
                 && names.next().is_none_or(|of| of == "Ordering");
@@ -499,7 +482,7 @@ fn is_about(text: &str) -> bool {
 }
 
 /// Whether a `let` binds something in this condition itself.
-fn has_let(condition: &Expr) -> bool {
+pub(super) fn has_let(condition: &Expr) -> bool {
     match condition {
         Expr::Let(_) => true,
         Expr::Binary(binary) if matches!(binary.op, BinOp::And(_)) => {
@@ -507,105 +490,4 @@ fn has_let(condition: &Expr) -> bool {
         }
         _ => false,
     }
-}
-
-/// Whether `statement` can change places with a neighbour.
-fn is_movable(statement: &Stmt, is_last: bool) -> bool {
-    match statement {
-        Stmt::Expr(Expr::Return(_) | Expr::Break(_) | Expr::Continue(_), _) => false,
-        Stmt::Expr(Expr::Loop(_), _) => false,
-        Stmt::Expr(_, Some(_)) => true,
-        Stmt::Expr(_, None) => !is_last,
-        _ => false,
-    }
-}
-
-/// Whether `call` stores to a field that is an atomic of its own: the region is stored to through a
-/// field named `memory`.
-fn is_store_of_process(call: &syn::ExprMethodCall) -> bool {
-    let Expr::Field(field) = &*call.receiver else {
-        return false;
-    };
-    let is_memory = matches!(&field.member, syn::Member::Named(name) if name == "memory");
-    call.method == "store" && !is_memory
-}
-
-/// Whether `statement` assigns something that no call computes, to a place of this thread or to an
-/// atomic of this process: not to the region, so no other process and no crash can tell when.
-fn is_private(statement: &Stmt) -> bool {
-    struct Calls(bool);
-    impl Visit<'_> for Calls {
-        fn visit_expr_call(&mut self, _: &syn::ExprCall) {
-            self.0 = true;
-        }
-        fn visit_expr_method_call(&mut self, _: &syn::ExprMethodCall) {
-            self.0 = true;
-        }
-    }
-    let is_assignment = match statement {
-        Stmt::Expr(Expr::Assign(_), Some(_)) => true,
-        Stmt::Expr(Expr::Binary(binary), Some(_)) => matches!(
-            binary.op,
-            BinOp::AddAssign(_)
-                | BinOp::SubAssign(_)
-                | BinOp::BitOrAssign(_)
-                | BinOp::BitAndAssign(_)
-        ),
-        Stmt::Expr(Expr::MethodCall(call), Some(_)) => return is_store_of_process(call),
-        _ => false,
-    };
-    let mut calls = Calls(false);
-    calls.visit_stmt(statement);
-    is_assignment && !calls.0
-}
-
-/// Whether `statement` only starts a write-back. Two of them in a row are unordered on any medium,
-/// and change nothing that anybody could see, so to swap them is to change nothing.
-fn is_write_back(statement: &Stmt) -> bool {
-    let call = match statement {
-        Stmt::Expr(expression, Some(_)) => effect(expression),
-        _ => None,
-    };
-    call.is_some_and(|name| name.starts_with("write_back"))
-}
-
-/// Whether `statement` is a call whose effect can be left out.
-fn has_effect(statement: &Stmt) -> bool {
-    match statement {
-        Stmt::Expr(expression, Some(_)) => effect(expression).is_some(),
-        Stmt::Local(local) if matches!(local.pat, syn::Pat::Wild(_)) => {
-            let value = local.init.as_ref().filter(|init| init.diverge.is_none());
-            value.is_some_and(|init| effect(&init.expr).is_some())
-        }
-        _ => false,
-    }
-}
-
-/// The name of the function with an effect that `expression` calls, if it is such a call.
-fn effect(expression: &Expr) -> Option<String> {
-    let name = match expression {
-        Expr::Try(inner) => return effect(&inner.expr),
-        Expr::Paren(inner) => return effect(&inner.expr),
-        Expr::Assign(unused) if matches!(*unused.left, Expr::Infer(_)) => {
-            return effect(&unused.right);
-        }
-        Expr::MethodCall(call) => {
-            let name = call.method.to_string();
-            if ["map_err", "ok", "unwrap_or", "unwrap_or_default", "err"].contains(&name.as_str()) {
-                return effect(&call.receiver);
-            }
-            name
-        }
-        Expr::Call(call) => match &*call.func {
-            Expr::Path(path) => path.path.segments.last()?.ident.to_string(),
-            _ => return None,
-        },
-        _ => return None,
-    };
-    let is_verb = |verb: &&str| match verb.strip_suffix('*') {
-        Some(start) => name.starts_with(start),
-        None => name == **verb,
-    };
-    let known = MEMORY_EFFECTS.iter().chain(&VERBS).any(is_verb);
-    known.then_some(name)
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::operators::{self, Mutant};
+use super::operators::{self, Aim, Mutant};
 use super::rewrite::{self, Rewritten};
-use super::{build, survivors};
+use super::{build, slices, survivors};
 use crate::tree::SourceFile;
 
 const SAMPLE: &str = r#"//! Sample.
@@ -47,12 +47,38 @@ mod tests {
 }
 "#;
 
+const RULES: &str = r#"//! Sample.
+impl Files {
+    fn resize(&self, size: u64) -> Result<()> {
+        check(size)?;
+        if size > self.most {
+            return Err(Errno::EFBIG.into());
+        }
+        let is_same = self.size == size;
+        if !is_same && (self.is_open || self.size != 0) {
+            self.size = size;
+            at += 1;
+        }
+        while let Some(page) = self.next()
+            && page < size - 1
+        {
+            drop(page);
+        }
+        match size {
+            n if n == 0 => self.clear(),
+            _ => {}
+        }
+        self.change(now)
+    }
+}
+"#;
+
 fn file() -> SourceFile {
     SourceFile { path: "crates/a/src/lib.rs".into(), text: SAMPLE.into() }
 }
 
 fn mutated(disabled: &BTreeSet<u32>) -> (Vec<Mutant>, Rewritten) {
-    let (mutants, edits) = operators::find(&file(), 0, disabled).unwrap();
+    let (mutants, edits) = operators::find(&file(), Aim::Words, 0, disabled).unwrap();
     (mutants, rewrite::rewrite(SAMPLE, &edits))
 }
 
@@ -85,6 +111,36 @@ fn each_operator_finds_its_mutants() {
         "crates/a/src/lib.rs:8:9: swap in Lane::commit: \
          m.put(self.at, 1, Ordering::Release); <-> m.write_back(self.at, 8);"
     );
+}
+
+#[test]
+fn rules_are_broken_in_other_ways() {
+    let file = SourceFile { path: "crates/fs/src/a.rs".into(), text: RULES.into() };
+    let (mutants, edits) = operators::find(&file, Aim::Rules, 0, &BTreeSet::new()).unwrap();
+    let rewritten = rewrite::rewrite(RULES, &edits);
+    syn::parse_file(&rewritten.text).unwrap();
+    let found: Vec<String> =
+        mutants.iter().map(|mutant| format!("{} {}", mutant.operator, mutant.text)).collect();
+    let expected = [
+        "drop check(size)?;",
+        "bound size > self.most",
+        "errno Errno::EFBIG",
+        "negate self.size == size",
+        // What is connected is not negated.
+        "connect !is_same && (self.is_open || self.size != 0)",
+        "connect self.is_open || self.size != 0",
+        // A plain variable's assignment, and `drop`, stay.
+        "drop self.size = size;",
+        "bound page < size - 1",
+        "shift size - 1",
+        "negate n == 0",
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(Aim::of("pm"), Aim::Words);
+    assert_eq!(Aim::of("fs"), Aim::Rules);
+    for mutant in &mutants {
+        assert!(rewritten.text.contains(&format!("::is({})", mutant.number)));
+    }
 }
 
 #[test]
@@ -151,6 +207,9 @@ fn test_binaries_are_told_from_others() {
     let program = build::test_binary(&line("lib", true)).unwrap();
     assert_eq!(program.name, "tests of pm: conquest_pm");
     assert_eq!(program.directory.to_str(), Some("/x/crates/pm"));
+    assert!(program.variables.is_empty());
+    assert_eq!(slices::variables("fs", "cut"), [("CONQUEST_STEP", "61")]);
+    assert!(slices::is_used("fs", "kernel") && !slices::is_used("fs", "speed"));
     assert!(build::test_binary(&line("lib", false)).is_none());
     assert!(build::test_binary(&line("bin", true)).is_none());
 }

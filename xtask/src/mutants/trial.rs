@@ -45,6 +45,7 @@ fn attempt(
     let mut command = Command::new(&program.executable);
     command.args(&program.arguments).current_dir(&program.directory);
     command.env(VARIABLE, mutant.to_string());
+    command.envs(program.variables.iter().copied());
     command.env("TMPDIR", &scratch).env("RUST_BACKTRACE", "0");
     child::run_logged(&mut command, limit, &directory.join(format!("trial-{job}.log")))
 }

@@ -119,14 +119,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Makes zeros of the bytes of `range`, all inside the size.
     fn zero(&self, tx: &mut Tx<'_, M, H>, draft: Draft, range: Range<u64>) -> Result<Draft> {
-        let mut at = range.start;
+        let mut left = range;
         let mut full = false;
         self.in_parts(tx, draft, |tx, draft| {
-            if at < range.end {
-                let fill = Fill::Zeros(range.end - at);
-                at += write_some(tx, draft, &Patch { at, fill }, &mut full)?;
+            if !left.is_empty() {
+                let fill = Fill::Zeros(left.end - left.start);
+                let patch = Patch { at: left.start, fill };
+                left.start += write_some(tx, draft, &patch, &mut full)?;
             }
-            Ok(at >= range.end)
+            Ok(left.is_empty())
         })
     }
 
@@ -145,15 +146,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let mut at = range.start;
         let filled = self.in_parts(tx, draft, |tx, draft| {
             at = fill_some(tx, draft, &(at..range.end))?;
-            let is_done = at >= range.end;
-            if is_done && range.end > size {
-                if keeps_size {
-                    draft.inode.flags |= flag::KEEPS_TAIL;
-                } else {
-                    draft.inode.size = range.end;
-                }
+            if at < range.end {
+                return Ok(false);
             }
-            Ok(is_done)
+            if !keeps_size {
+                draft.inode.size = size.max(range.end);
+            } else if range.end > size {
+                draft.inode.flags |= flag::KEEPS_TAIL;
+            }
+            Ok(true)
         });
         filled.map(drop)
     }
@@ -204,7 +205,7 @@ fn punch<M: Memory, H: Host>(
         return Ok(true);
     }
     match draft.inode.content {
-        Content::Extent { pages: all, .. } if pages.start < all && pages.end < all => {
+        Content::Extent { pages: all, .. } if pages.end < all => {
             plant(tx, draft)?;
             return Ok(false);
         }

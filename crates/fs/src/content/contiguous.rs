@@ -151,7 +151,7 @@ pub(super) fn fill_run<M: Memory, H: Host>(
     while at < range.end {
         let rest = patch.from(at).until(range.end);
         // Whole pages of the patch are copied as they come.
-        let whole = if patch.at <= at { rest.run().len() as u64 / PAGE * PAGE } else { 0 };
+        let whole = if rest.at == at { rest.run().len() as u64 / PAGE * PAGE } else { 0 };
         if whole > 0 {
             tx.append(run, rest.run().get(..whole as usize).unwrap_or_default())?;
             at += whole;
@@ -166,7 +166,7 @@ pub(super) fn fill_run<M: Memory, H: Host>(
     Ok(())
 }
 
-/// Replaces the content of `draft`, which is in one piece, by packed content of `len` bytes.
+/// Replaces the content of `draft`, if it has any a packed one, by packed content of `len` bytes.
 pub(super) fn repack<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
     draft: &mut Draft,
@@ -177,7 +177,6 @@ pub(super) fn repack<M: Memory, H: Host>(
     let new = pack(tx, old, draft.inode.size, patch, len)?;
     free(tx, old)?;
     draft.inode.content = new;
-    draft.inode.pages = 0;
     Ok(())
 }
 
@@ -199,6 +198,5 @@ pub(super) fn reextend<M: Memory, H: Host>(
 /// Pages of the extent of a file that is to have `len` bytes, and whose extent has `pages` pages
 /// now. One that grows doubles, so that growth copies each byte about once.
 pub(super) fn pages_for(len: u64, pages: u64) -> u64 {
-    let needed = len.div_ceil(PAGE);
-    if pages == 0 { needed } else { needed.max((2 * pages).min(EXTENT_PAGES_MAX)) }
+    len.div_ceil(PAGE).max((2 * pages).min(EXTENT_PAGES_MAX))
 }

@@ -3,11 +3,11 @@
 use core::ops::Range;
 
 use conquest_access::{self as access, Change, Credentials, Errno, File};
+use conquest_format::PAGE;
 use conquest_format::fs::cut::{CUT, REAP};
 use conquest_format::fs::tree::{SLOTS, Slot, pages_below};
 use conquest_format::fs::{DATA, TREE};
 use conquest_format::inode::{Content, flag};
-use conquest_format::{GROUP_PAGES, PAGE};
 use conquest_pm::Tx;
 use conquest_pm::host::Host;
 use conquest_pm::intent::Intent;
@@ -106,13 +106,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     pub fn trim(&self, file: FileId) -> Result<()> {
         let has_tail = self.read(file.number, |view| {
             let (inode, _) = crate::inode::load(view, file)?;
-            let is_kept = inode.flags & flag::KEEPS_TAIL != 0;
             let covered = match inode.content {
                 Content::Extent { pages, .. } => pages * PAGE,
                 // Growing never allocates ahead there.
                 _ => 0,
             };
-            Ok(!is_kept && covered >= inode.size + PAGE)
+            Ok(covered >= inode.size + PAGE)
         })?;
         if !has_tail {
             return Ok(());
@@ -283,11 +282,10 @@ impl Cut {
             return self.clear_pages(tx, node, first, is_whole);
         }
         let mut is_empty = is_whole;
-        for index in 0..SLOTS {
+        let from = self.pages.start.saturating_sub(first) / below;
+        let end = self.pages.end.saturating_sub(first).div_ceil(below).min(SLOTS);
+        for index in from..end {
             let start = first + index * below;
-            if start + below <= self.pages.start || start >= self.pages.end {
-                continue;
-            }
             if !has_room(tx) {
                 return Ok(Cleared::Full);
             }
@@ -382,8 +380,7 @@ fn entries<M: Memory, H: Host>(
     for at in pages.iter().flatten() {
         let page = tx.core().geometry().page_of(*at).unwrap_or(0);
         let follows = last.is_some_and(|last| last + 1 == page);
-        let begins_word = page.is_multiple_of(64) || page.is_multiple_of(GROUP_PAGES);
-        count += u64::from(!follows || begins_word);
+        count += u64::from(!follows || page.is_multiple_of(64));
         last = Some(page);
     }
     count

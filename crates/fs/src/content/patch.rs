@@ -148,10 +148,7 @@ impl<'b> Patch<'b> {
         from: u64,
         out: &mut [u8],
     ) -> Result<()> {
-        let end = from.saturating_add(out.len() as u64);
-        if self.at > from || self.end() < end {
-            read_bytes(reader, content, size, from, out)?;
-        }
+        read_bytes(reader, content, size, from, out)?;
         self.lay_over(from, out);
         Ok(())
     }

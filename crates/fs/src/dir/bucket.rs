@@ -173,7 +173,7 @@ impl Bucket {
 
     /// Whether a dentry at granule `granule` with a name of `len` bytes ends within the page.
     fn holds(&self, granule: u64, len: u64) -> bool {
-        granule >= FIRST && granule + dentry::granules(len) <= bucket::GRANULES
+        granule + dentry::granules(len) <= bucket::GRANULES
     }
 
     pub(super) fn entry(&self, reader: &impl Reader, granule: u64) -> Result<Entry> {

@@ -23,9 +23,9 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// The node of level `level`, and the hash's slot in it; none past the last node.
+    /// The node of level `level`, one of those on the way, and the hash's slot in it.
     pub(super) fn step(&self, level: u32) -> Option<(Offset, u64)> {
-        let node = self.nodes.get(level as usize).filter(|_| level < self.len)?;
+        let node = self.nodes.get(level as usize)?;
         Some((*node, slot_of(self.hash, level)))
     }
 

@@ -172,7 +172,7 @@ fn replace(own: &[(Holding, Lock)], wish: &Lock) -> (Vec<Holding>, Vec<Lock>) {
     (gone, left)
 }
 
-fn no_locks(error: conquest_pm::Error) -> Error {
+pub(super) fn no_locks(error: conquest_pm::Error) -> Error {
     match error {
         conquest_pm::Error::Holdings { .. } => Errno::ENOLCK.into(),
         error => error.into(),
@@ -213,6 +213,8 @@ mod tests {
         assert_eq!(after(&[lock(0, 9, alone)], lock(3, 5, None)), [(0, 2, alone), (6, 9, alone)]);
         assert_eq!(after(&[lock(3, END, shared)], lock(0, END, None)), []);
         assert_eq!(after(&[lock(3, END, shared)], lock(0, 1, shared)).len(), 2);
+        assert_eq!(after(&[lock(3, 5, shared)], lock(0, 2, shared)), [(0, 5, shared)]);
+        assert_eq!(after(&[lock(4, 5, shared)], lock(0, 2, shared)).len(), 2);
         let both = [lock(0, 1, shared), lock(5, 6, alone)];
         assert_eq!(after(&both, lock(2, 4, shared)), [(0, 4, shared), (5, 6, alone)]);
         assert_eq!(after(&both, lock(0, END, alone)), [(0, END, alone)]);

@@ -6,6 +6,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::locks::Wait;
+use crate::locks::set::no_locks;
 use crate::locks::table::{CALLED, Lock, RECORD, WAIT, Who};
 use crate::open::OpenFile;
 use crate::{FileSystem, Result};
@@ -44,7 +45,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             if looks_around {
                 self.refuse_circle(wish.who, &found.conflicts)?;
             }
-            tx.hold(lock, WAIT, number, &wish.words())?
+            tx.hold(lock, WAIT, number, &wish.words()).map_err(no_locks)?
         };
         let slept = self.core().sleep_on(waiting, CALLED, 0);
         self.core().let_go(lock, waiting)?;

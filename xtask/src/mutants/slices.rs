@@ -1,0 +1,57 @@
+//! What is run of the tests for each mutant: enough to notice it, in a few seconds.
+
+use super::operators::Aim;
+
+/// Parts of a crate that are not mutated: below the trait `Memory` no test can tell a medium that
+/// keeps its promises from one that breaks them; and what a crate has to check itself is a test,
+/// with tests of its own.
+const LEFT_OUT: [(&str, &str); 4] =
+    [("pm", "media/"), ("pm", "persist.rs"), ("fs", "check.rs"), ("fs", "dir/check.rs")];
+
+/// Programs of the test kit that may notice a mutant: kind, crate, and arguments for a small slice.
+const PROGRAMS: [(&str, &str, &[&str]); 4] = [
+    ("explore", "pm", &["--states", "3000", "--seed", "1"]),
+    ("kill", "pm", &["--kills", "20", "--seed", "1", "--step", "10"]),
+    ("explore", "fs", &["--states", "3000", "--seed", "1"]),
+    ("kill", "fs", &["--kills", "5", "--seed", "1", "--step", "100"]),
+];
+
+/// Tests that are not run: crate and name. They take long, for what others notice as well.
+const UNUSED: [(&str, &str); 3] = [("fs", "crash"), ("fs", "speed"), ("fs", "together")];
+
+/// Variables that make tests smaller: crate, test, name and value.
+const SMALLER: [(&str, &str, &str, &str); 5] = [
+    ("fs", "cut", "CONQUEST_STEP", "61"),
+    ("fs", "fsx", "CONQUEST_OPERATIONS", "2000"),
+    ("fs", "fsx", "CONQUEST_SEEDS", "1"),
+    ("fs", "histories", "CONQUEST_RUNS", "250"),
+    ("fs", "kernel", "CONQUEST_RUNS", "10"),
+];
+
+/// Whether the file `name` of crate `package` is mutated.
+pub(super) fn is_mutated(package: &str, name: &str) -> bool {
+    !LEFT_OUT.iter().any(|(of, start)| *of == package && name.starts_with(start))
+}
+
+/// Arguments for the program of the test kit of this `kind` for crate `package`.
+pub(super) fn arguments(kind: &str, package: &str) -> &'static [&'static str] {
+    let found = PROGRAMS.iter().find(|(of, named, _)| *of == kind && *named == package);
+    found.map_or(&[], |(_, _, arguments)| arguments)
+}
+
+/// Whether test `test` of crate `package` is run.
+pub(super) fn is_used(package: &str, test: &str) -> bool {
+    !UNUSED.contains(&(package, test))
+}
+
+/// The variables for test `test` of crate `package`: names and values.
+pub(super) fn variables(package: &str, test: &str) -> Vec<(&'static str, &'static str)> {
+    let its = |(of, named, ..): &&(&str, &str, _, _)| *of == package && *named == test;
+    SMALLER.iter().filter(its).map(|(_, _, name, value)| (*name, *value)).collect()
+}
+
+/// Whether the tests of the test kit, which are about words, may notice a mutant of crate
+/// `package`.
+pub(super) fn concerns_test_kit(package: &str) -> bool {
+    package != "testkit" && Aim::of(package) == Aim::Words
+}
