@@ -228,6 +228,26 @@ fn overwriting_what_a_file_has_always_succeeds() {
 }
 
 #[test]
+fn pages_that_are_too_few_are_given_back() {
+    let mut store = Store::full(5);
+    let run = store.kept.iter().position(|kept| kept.name == "run").unwrap();
+    let filler = store.files.lookup(&root_user(), store.files.root(), b"filler").unwrap();
+    let (filler, _) = filler.unwrap();
+    for page in [10, 300] {
+        let size = store.files.stat(filler).unwrap().size;
+        store.files.truncate(&root_user(), filler, size - PAGE).unwrap();
+        let before = store.files.core().pages_used();
+        // A page of a run can only be replaced if there is one for a node, too.
+        store.overwrite(run, page * PAGE, 3 * PAGE, false);
+        assert_eq!(store.files.core().pages_used(), before);
+        store.check_all();
+        // Fills the page again.
+        let done = store.files.write(&root_user(), filler, WriteAt::End, &[1; PAGE as usize]);
+        assert!(matches!(done, Ok((_, PAGE))), "{done:?}");
+    }
+}
+
+#[test]
 fn a_full_store_can_be_emptied() {
     let store = Store::full(7);
     let who = &root_user();

@@ -193,6 +193,10 @@ fn write_wherever<M: Memory, H: Host>(
         Err(error) if lacks_space(&error) => {
             tx.unstage(&staged);
             (draft.inode.content, draft.inode.pages) = (content, pages);
+            // Who waits for others gets all done, or nothing yet.
+            if !is_no_space(&error) && !is_covered(tx, content, patch)? {
+                return Err(error);
+            }
             *full = true;
             write_covered(tx, draft, patch)?.ok_or(error)
         }
@@ -261,6 +265,22 @@ fn write_covered<M: Memory, H: Host>(
         Ok(part.ok_or_else(|| corrupt("content", place.offset(), "room for its bytes", start))?)
     })?;
     Ok(Some(patch.len()))
+}
+
+/// Whether `content` covers all bytes of `patch`.
+fn is_covered<M: Memory, H: Host>(
+    tx: &Tx<'_, M, H>,
+    content: Content,
+    patch: &Patch<'_>,
+) -> Result<bool> {
+    let mut at = patch.at;
+    while at < patch.end() {
+        match piece(tx, content, at, patch.end() - at)? {
+            Piece::Hole(_) => return Ok(false),
+            covered => at += covered.len(),
+        }
+    }
+    Ok(true)
 }
 
 /// Bytes of `patch` that are inside `size`.

@@ -213,58 +213,58 @@ fn longer_run(store: &mut Store) {
 }
 
 /// Where the attributes of a file are.
-fn place(store: &Store, name: &str) -> Offset {
+pub(super) fn attributes_at(store: &Store, name: &str) -> Offset {
     store.target(store.field(name, word::ATTRIBUTES))
 }
 
 fn attributes() -> Vec<Case> {
     vec![
         case("attributes of no length", &[Code::AttributesLength], |store| {
-            store.put(place(store, "some-attributes"), 15);
+            store.put(attributes_at(store, "some-attributes"), 15);
         }),
         case("attributes longer than their object", &[Code::AttributesLength], |store| {
-            store.put(place(store, "some-attributes"), 1 << 20);
+            store.put(attributes_at(store, "some-attributes"), 1 << 20);
         }),
         case(
             "few attributes in a run",
             &[Code::AttributesLength, Code::PageUnreachable],
             |store| {
-                store.put(place(store, "many-attributes"), 2048);
+                store.put(attributes_at(store, "many-attributes"), 2048);
             },
         ),
         case("another value", &[Code::AttributesChecksum], |store| {
-            let at = place(store, "many-attributes").plus(400);
+            let at = attributes_at(store, "many-attributes").plus(400);
             store.put_byte(at, 0);
         }),
         case("no items", &[Code::AttributesItems], |store| {
-            let at = place(store, "some-attributes");
+            let at = attributes_at(store, "some-attributes");
             store.put(at, 16);
             store.sum_attributes(at);
         }),
         case("a name twice", &[Code::AttributesItems], |store| {
-            let at = place(store, "some-attributes");
+            let at = attributes_at(store, "some-attributes");
             // The second name: after the first item, at its own item's end.
             store.put_byte(at.plus(16 + 8 + 6 + 3 + 8 + 5), b'a');
             store.sum_attributes(at);
         }),
         case("half an item", &[Code::AttributesItems], |store| {
-            let at = place(store, "some-attributes");
+            let at = attributes_at(store, "some-attributes");
             store.put(at, store.load(at) - 1);
             store.sum_attributes(at);
         }),
         case("a value that is too large", &[Code::AttributesItems], |store| {
-            let at = place(store, "large-attributes");
+            let at = attributes_at(store, "large-attributes");
             let value = store.load(at) - 16 - 8 - 6;
             store.put(at.plus(16), value | 6 << 32);
             store.sum_attributes(at);
         }),
         case("a value without end", &[Code::AttributesItems], |store| {
-            let at = place(store, "some-attributes");
+            let at = attributes_at(store, "some-attributes");
             store.put(at.plus(16), u64::from(u32::MAX) | 6 << 32);
             store.sum_attributes(at);
         }),
         case("a list without others", &[Code::AccessList], |store| {
-            let at = place(store, "listed");
+            let at = attributes_at(store, "listed");
             // The tag of the last entry.
             let last = at.plus(16 + 8 + 23 + 4 + 4 * 8);
             assert_eq!(store.byte(last), 0x20);

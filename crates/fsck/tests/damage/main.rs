@@ -11,6 +11,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
+use conquest_format::fs::DATA;
 use conquest_format::fs::attributes::Header;
 use conquest_format::journal::{self, Action, CHECKSUM, COMMIT, Commit, Entry};
 use conquest_format::{Offset, WORD, checksum, geometry, pointer};
@@ -152,6 +153,25 @@ fn a_committed_record_counts_as_carried_out() {
     store.put(sum, store.load(sum) ^ 1);
     let report = examine(&store.bytes);
     assert_eq!(codes(&report), [Code::LaneDropped, Code::InodeChecksum]);
+}
+
+#[test]
+fn a_copy_of_a_committed_record_counts_as_made() {
+    const WORDS: u64 = 12;
+    let (_, _, mut store) = everything();
+    let at = files::attributes_at(&store, "large-attributes").plus(WORD);
+    let image = support::geometry().image_page(1).plus(8);
+    for index in 0..WORDS {
+        store.put(image.plus(index * WORD), store.load(at.plus(index * WORD)));
+        store.put(at.plus(index * WORD), 0x5A5A);
+    }
+    assert!(!codes(&examine(&store.bytes)).is_empty());
+    store.arm(1, &[region::copy(at, WORDS * WORD, DATA)]);
+    let report = examine(&store.bytes);
+    assert_eq!(codes(&report), []);
+    assert_eq!((report.counts.records_pending, report.counts.words_pending), (1, WORDS));
+    store.put(image.plus(WORD), 0x5A5A);
+    assert!(!codes(&examine(&store.bytes)).is_empty());
 }
 
 #[test]

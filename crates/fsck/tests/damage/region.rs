@@ -38,7 +38,7 @@ fn lane(number: u32, word: u64) -> Offset {
 }
 
 /// An entry that copies `len` bytes to pages of `kind`.
-fn copy(target: Offset, len: u64, kind: Kind) -> [u64; 2] {
+pub(super) fn copy(target: Offset, len: u64, kind: Kind) -> [u64; 2] {
     let operand = ImagePart { from: 8, len, kind }.pack();
     Entry { target, action: Action::Copy, operand }.pack()
 }
