@@ -400,6 +400,7 @@ impl Error {
             }
             Error::Core(conquest_pm::Error::AttachBusy { .. }) => libc::EBUSY,
             Error::Core(conquest_pm::Error::Slots { .. }) => libc::EUSERS,
+            Error::Core(conquest_pm::Error::NoParcel { .. }) => libc::EBADF,
             Error::Core(conquest_pm::Error::NoSpace { .. }) => libc::ENOSPC,
             Error::Core(_) => libc::EIO,
             Error::Fs(error) => error.errno().number(),

@@ -50,6 +50,7 @@ pub use conquest_fs::dir::FileType;
 pub use conquest_fs::locks::{Conflict, Mode as LockMode, Owner as LockOwner, Wait};
 pub use conquest_fs::names::{LISTED_MAX, Listed, Listing, New, Renaming};
 pub use conquest_fs::open::BUFFERS_MAX;
+pub use conquest_fs::open::share::Status;
 pub use conquest_fs::placement::{Form, Placed, Stays};
 pub use conquest_fs::walk::Last;
 pub use conquest_fs::xattr::Setting;
@@ -59,7 +60,7 @@ pub use copy::{RestoreOptions, Restored, SaveOptions, Saved, restore, save};
 pub use error::{Error, Result};
 pub use files::{
     Credentials, Dir, DirEntry, Entries, File, FileError, Files, Metadata, Node, OpenOptions,
-    ReadDir, Resolve,
+    Parcel, ReadDir, Resolve,
 };
 pub use id::Id;
 pub use name::Name;

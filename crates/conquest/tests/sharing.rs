@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use conquest::{Files, LockMode, LockOwner, OpenOptions, Store, Wait};
+use conquest::{Files, LockMode, LockOwner, OpenOptions, Status, Store, Wait};
 use conquest_peers::child::{fork, interrupt, thread};
 use support::{Temporary, attach, await_file, ends_well, kill, small, start, text};
 
@@ -59,6 +59,7 @@ fn as_child() {
             std::fs::write(sign, b"").unwrap();
             std::thread::sleep(Duration::from_secs(60));
         }
+        ["shares", directory] => shares(Path::new(directory)),
         ["forks", directory] => forks(Path::new(directory)),
         other => panic!("{other:?}"),
     }
@@ -271,4 +272,58 @@ fn fork_with(file: conquest::File, dir: conquest::Dir, files: Files) -> Files {
     assert_eq!(dir.entries().count(), 0);
     file.close().unwrap();
     files
+}
+
+#[test]
+fn a_parcel_carries_open_files_to_a_child() {
+    let place = Temporary::in_memory("shares");
+    let directory = place.path().join("store");
+    Store::make(&directory, &small()).unwrap();
+    // In a process without other threads.
+    assert!(ends_well(start(&["shares", text(&directory)])));
+}
+
+fn shares(directory: &Path) {
+    let store = attach(directory);
+    let files = store.files().unwrap();
+    let file = files.open_with("f", &both()).unwrap();
+    file.write(b"parent's, ").unwrap();
+    let twice = file.try_clone().unwrap();
+    assert_eq!(twice.position().unwrap(), 10);
+    file.lock().unwrap();
+    twice.close().unwrap();
+    files.remove_file("f").unwrap();
+    let parcel = files.parcel().unwrap();
+    let known = parcel.add(&file).unwrap();
+    let number = parcel.number();
+    let mut carrier = Some(parcel.into_descriptor());
+    let child = fork(|| {
+        let carrier = carrier.take().unwrap();
+        let again = carrier.try_clone().unwrap();
+        let mut received = files.receive(number, carrier).unwrap();
+        let refused = files.receive(number, again).unwrap_err();
+        assert_eq!(refused.raw_os_error(), libc::EBADF);
+        let (found, mine) = received.pop().unwrap();
+        assert_eq!((found, received.len()), (known, 0));
+        assert_eq!(mine.position().unwrap(), 10);
+        mine.write(b"child's").unwrap();
+        mine.set_status(Status { append: true, no_access_time: false }).unwrap();
+        // The lock is his, too.
+        mine.try_lock().unwrap();
+        mine.close().unwrap();
+    });
+    drop(carrier);
+    child.wait();
+    assert_eq!(file.position().unwrap(), 17);
+    assert!(file.status().unwrap().append);
+    let mut all = [0; 17];
+    file.read_at(&mut all, 0).unwrap();
+    assert_eq!(&all, b"parent's, child's");
+    let other = files.node(file.id()).open(&both()).unwrap();
+    assert_eq!(other.try_lock().unwrap_err().raw_os_error(), libc::EWOULDBLOCK);
+    file.close().unwrap();
+    other.try_lock().unwrap();
+    other.close().unwrap();
+    support::check(store.fs());
+    store.detach().unwrap();
 }

@@ -21,6 +21,7 @@ use conquest_fs::open::{OpenFile, Whence, bury};
 use conquest_fs::paths::Path;
 use conquest_fs::walk::Base;
 use conquest_fs::{Errno, Error};
+use conquest_peers::child::fork;
 use conquest_peers::machine::{self, Kind};
 use conquest_peers::process::{self, Line, Process};
 use conquest_peers::sys;
@@ -201,7 +202,7 @@ impl Worker<'_> {
         let carried = OwnedFd::from(parcel.into_carried());
         let inherited = &mut self.opened;
         let lines = self.lines;
-        process::fork(move || {
+        let child = fork(move || {
             let again = carried.try_clone().unwrap();
             let parcel = core.receive(slot, Carried::from(carried)).unwrap();
             assert!(core.receive(slot, Carried::from(again)).is_err(), "it was received twice");
@@ -216,7 +217,8 @@ impl Worker<'_> {
             });
             let opened = opened.collect();
             Worker { files, lines, opened }.serve(line);
-        })
+        });
+        child.number()
     }
 
     fn serve(&mut self, line: usize) {
@@ -250,8 +252,7 @@ fn run(files: &Files, rng: &mut Rng) -> u64 {
                 break;
             }
             let worker = || Worker { files, lines: &lines, opened: Vec::new() }.serve(next);
-            let pid = process::fork(worker);
-            living.push((next, Process::find(pid)));
+            living.push((next, Process::find(fork(worker).number())));
             next += 1;
         }
         let which = rng.below(living.len() as u64) as usize;
@@ -321,7 +322,7 @@ fn a_lock_of_a_shared_description_outlives_its_setter() {
     let line = Line::new();
     let parcel = files.core().parcel().unwrap();
     files.pack(&parcel, &shared).unwrap();
-    let child = Process::find(process::fork(|| {
+    let child = fork(|| {
         let mut parcel = Some(parcel);
         line.serve(|_| {
             let parcel = parcel.take().unwrap();
@@ -330,7 +331,8 @@ fn a_lock_of_a_shared_description_outlives_its_setter() {
             files.flock(&inside[0].1, Some(Mode::Exclusive), Wait::No).unwrap();
             "locked".to_owned()
         });
-    }));
+    });
+    let child = Process::find(child.number());
     assert_eq!(line.ask(0).unwrap(), "locked");
     child.kill();
     // Somebody is at burying the child's, and gets no farther.

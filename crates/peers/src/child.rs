@@ -25,6 +25,12 @@ pub fn fork(work: impl FnOnce()) -> Child {
 }
 
 impl Child {
+    /// Its process id.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.0.cast_unsigned()
+    }
+
     /// Waits for it.
     ///
     /// # Panics

@@ -61,25 +61,6 @@ impl Default for Line {
     }
 }
 
-/// Runs `work` in a forked child, which ends with it: the child's number.
-///
-/// # Panics
-/// If there can be no more processes.
-pub fn fork(work: impl FnOnce()) -> u32 {
-    // SAFETY: the child has the one thread that called; what it uses of the standard library holds
-    // no lock over a fork, and the allocator's are handled by libc.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
-    if pid == 0 {
-        // SAFETY: no memory is passed. It ends even if nobody asks it to.
-        unsafe { libc::alarm(2 * LIMIT.as_secs() as u32) };
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        // SAFETY: ends the child at once.
-        unsafe { libc::_exit(if done.is_ok() { 0 } else { 101 }) };
-    }
-    pid as u32
-}
-
 /// A process that may be anybody's child; killed when this is dropped.
 pub struct Process(File);
 

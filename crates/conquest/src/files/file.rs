@@ -9,6 +9,7 @@ use conquest_fs::FileId;
 use conquest_fs::attributes::SetTime;
 use conquest_fs::content::Allocate;
 use conquest_fs::dir::FileType;
+use conquest_fs::open::share::Status;
 use conquest_fs::open::{BUFFERS_MAX, End, OpenFile, Whence};
 
 use super::handle::Handle;
@@ -56,6 +57,22 @@ impl File {
     #[must_use]
     pub fn file_type(&self) -> FileType {
         self.0.description().file_type
+    }
+
+    /// The flags that can be changed while it is open, for all who share its description.
+    ///
+    /// # Errors
+    /// `EBADF` if this process does not have it open.
+    pub fn status(&self) -> Result<Status> {
+        self.with(|fs, _, open| Ok(fs.status(open)))
+    }
+
+    /// Sets them.
+    ///
+    /// # Errors
+    /// As fcntl(2) has them for `F_SETFL`.
+    pub fn set_status(&self, status: Status) -> Result<()> {
+        self.with(|fs, who, open| fs.set_status(who, open, status))
     }
 
     /// Closes it. Dropping it does the same, but tells no error.

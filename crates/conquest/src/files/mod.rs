@@ -24,6 +24,7 @@ mod locks;
 mod metadata;
 mod node;
 mod options;
+mod parcel;
 mod paths;
 mod whole;
 
@@ -35,6 +36,7 @@ pub use file::File;
 pub use metadata::Metadata;
 pub use node::Node;
 pub use options::{OpenOptions, Resolve};
+pub use parcel::Parcel;
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
