@@ -9,7 +9,7 @@ use conquest_access::{Capabilities, Capability, Credentials, flag};
 use conquest_format::PAGE;
 use conquest_format::fs::tree::SLOTS;
 use conquest_fs::content::{Allocate, Seek, WriteAt};
-use conquest_fs::names::{New, Removal, Renaming};
+use conquest_fs::names::{New, Removal};
 use conquest_fs::{Errno, FileId};
 use conquest_testkit::files::root_user;
 use store::{SECOND, Store, refused, user};
@@ -476,45 +476,6 @@ fn pages_in_a_row_go_with_one_record() {
     store.remove(who, store.root(), b"f", Removal::File).unwrap();
     assert_eq!(number("b") - first, 2);
     store.examine();
-}
-
-#[test]
-fn work_of_several_records_is_finished_by_who_began_it() {
-    let store = Store::new(4);
-    let (who, root) = (&root_user(), store.root());
-    const PAGES: u64 = 300;
-    // Pages that stand alone, in two files that take turns.
-    let both = || {
-        let files = ["f", "g"].map(|name| empty(&store, name));
-        for page in 1..=PAGES {
-            files.iter().for_each(|file| store.put(*file, page * PAGE, &bytes(page, PAGE)));
-        }
-        files
-    };
-    let used = || store.core().pages_used();
-    let works: [&dyn Fn(FileId); 4] = [
-        &|_| store.remove(who, root, b"f", Removal::File).unwrap(),
-        &|file| store.truncate(who, file, 0).unwrap(),
-        &|_| {
-            empty(&store, "new");
-            store.rename(who, root, b"new", root, b"f", Renaming::Replace).unwrap();
-        },
-        &|_| {
-            let open = store.open_path(who, "f", libc::O_RDWR).unwrap();
-            store.remove(who, root, b"f", Removal::File).unwrap();
-            store.close(&open).unwrap();
-        },
-    ];
-    for work in works {
-        let [file, other] = both();
-        let before = used();
-        work(file);
-        assert!(used() <= before - PAGES, "{before} pages before, {} after", used());
-        assert_eq!(store.get(other)[PAGE as usize..][..10], bytes(1, 10));
-        store.examine();
-        store.remove(who, root, b"g", Removal::File).unwrap();
-        _ = store.remove(who, root, b"f", Removal::File);
-    }
 }
 
 #[test]
