@@ -217,6 +217,9 @@ fn names_are_given_to_files_that_may_have_more() {
     for directory in [directory, root] {
         assert_eq!(refused(store.link(who, directory, root, b"x")), Errno::EPERM);
     }
+    // Who may not make names there is told that first.
+    assert_eq!(refused(store.link(&user(7), directory, directory, b"x")), Errno::EACCES);
+    assert_eq!(refused(store.link(who, directory, directory, b"x")), Errno::EPERM);
     store.set_flags(who, file, flag::IMMUTABLE, None).unwrap();
     assert_eq!(refused(store.link(who, file, root, b"x")), Errno::EPERM);
     store.set_flags(who, file, 0, None).unwrap();

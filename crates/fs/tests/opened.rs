@@ -7,6 +7,7 @@ mod store;
 use conquest_access::flag;
 use conquest_format::PAGE;
 use conquest_fs::Errno;
+use conquest_fs::attributes::SetTime;
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::names::{New, Removal};
 use conquest_fs::open::{How, Whence};
@@ -64,6 +65,7 @@ fn what_can_be_opened_depends_on_its_type() {
         ("l", O_NOFOLLOW, Some(Errno::ELOOP)),
         ("l", O_CREAT | O_EXCL, Some(Errno::EEXIST)),
         ("l", O_CREAT, None),
+        ("l/", O_RDONLY, Some(Errno::ENOTDIR)),
         ("none", O_RDONLY, Some(Errno::ENOENT)),
         ("none", O_CREAT | O_EXCL, Some(Errno::EEXIST)),
         ("none", O_CREAT | O_NOFOLLOW, Some(Errno::ELOOP)),
@@ -78,6 +80,11 @@ fn what_can_be_opened_depends_on_its_type() {
             store.close(&open).unwrap();
         }
     }
+    // By its number, too; and who may not look for a name is told nothing of it.
+    let how = How::from_open(O_DIRECTORY as u32, 0).unwrap();
+    assert_eq!(refused(store.open_file(who, store.find_name("f"), &how)), Errno::ENOTDIR);
+    store.make("closed", New::Directory, 0o700);
+    assert_eq!(store.open_path(&user(7), "closed/x/", O_CREAT).unwrap_err(), Errno::EACCES);
     // What does not exist is made, also where a link leads.
     let open = store.open_path(who, "none", O_CREAT | O_RDWR).unwrap();
     assert_eq!(store.find_name("x"), open.file);
@@ -300,6 +307,10 @@ fn a_look_is_noted_after_a_change_or_a_day() {
     store.read_at(&open, 0, &mut [0; 4]).unwrap();
     assert_eq!(atime(), store.now() - SECOND);
     store.close(&open).unwrap();
+    // A day is enough, to the nanosecond.
+    store.pass(atime() + DAY - store.now());
+    look(O_RDONLY);
+    assert_eq!(atime(), store.now());
     // A look at no bytes is none.
     store.put(file, 0, b"y");
     let noted = atime();
@@ -307,6 +318,28 @@ fn a_look_is_noted_after_a_change_or_a_day() {
     store.read_at(&open, 0, &mut []).unwrap();
     assert_eq!(atime(), noted);
     store.close(&open).unwrap();
+}
+
+#[test]
+fn a_look_comes_after_what_is_of_the_same_moment() {
+    let store = types();
+    let who = &root_user();
+    let file = store.find_name("f");
+    let atime = || store.stat(file).unwrap().atime;
+    let look = |flags| {
+        let open = store.open_path(who, "f", flags).unwrap();
+        store.read_at(&open, 0, &mut [0; 4]).unwrap();
+        store.close(&open).unwrap();
+    };
+    let later = store.now() + DAY;
+    store.set_times(who, file, SetTime::At(later), SetTime::At(later)).unwrap();
+    look(O_RDONLY);
+    assert_eq!(atime(), later + 1);
+    store.pass(SECOND);
+    let present = store.now();
+    store.set_times(who, file, SetTime::At(present), SetTime::At(5)).unwrap();
+    look(O_RDONLY);
+    assert_eq!(atime(), present + 1);
 }
 
 #[test]

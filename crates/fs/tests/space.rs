@@ -229,10 +229,10 @@ fn a_hole_in_one_piece_cuts_it_off_or_makes_a_tree() {
         ("e", 0, 8 * PAGE, 0),
         // Only whole pages go.
         ("f", 2 * PAGE + 1, 3 * PAGE, 7),
-        // Zeros in a part of a page, more than are set in place: a tree.
-        ("g", 10, PAGE - 10, 9),
-        ("h", 10, PAGE, 9),
-        ("i", 7 * PAGE + 1, PAGE - 1, 9),
+        // Zeros in parts of pages are set in place.
+        ("g", 10, PAGE - 10, 8),
+        ("h", 10, PAGE, 8),
+        ("i", 7 * PAGE + 1, PAGE - 1, 8),
     ] {
         let file = store.file(name, &content);
         store.allocate(who, file, Allocate::Hole, from, len).unwrap();
@@ -370,19 +370,19 @@ fn runs_are_cut_where_a_hole_begins_and_ends() {
 fn a_part_of_one_piece_is_written_over_in_place_anew_or_as_a_tree() {
     let store = Store::new(6);
     for (pages, at, len, left) in [
-        // Up to 1 KiB is set in place.
-        (8, 100, 1024, 8),
-        (8, 100, 1025, 9),
-        (8, 8 * PAGE - 1024, 1024, 8),
+        // Up to a page is set in place.
+        (8, 100, PAGE, 8),
+        (8, 100, PAGE + 1, 9),
+        (8, 7 * PAGE, PAGE, 8),
         // All of it is made anew, but not a part, even if that is the beginning.
         (8, 0, 8 * PAGE, 8),
         (8, 0, 8 * PAGE - 1, 9),
         (8, 1, 8 * PAGE - 1, 9),
         (8, 0, 2 * PAGE, 9),
         // Unless it is small.
-        (4, PAGE, 2000, 4),
-        (4, 0, PAGE, 4),
-        (5, PAGE, 2000, 6),
+        (4, PAGE, 2 * PAGE, 4),
+        (4, 0, PAGE + 1, 4),
+        (5, PAGE, 2 * PAGE, 6),
         (1, 0, PAGE, 1),
     ] {
         let file = store.file("f", &bytes(0, pages * PAGE));
