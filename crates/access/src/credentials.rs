@@ -20,6 +20,8 @@ pub enum Capability {
     LinuxImmutable = 9,
     /// Administrates: attributes `trusted.` and `security.`.
     SysAdmin = 21,
+    /// Uses space that is reserved.
+    SysResource = 24,
     /// Makes devices.
     Mknod = 27,
     /// Sets capabilities of files.
@@ -28,7 +30,7 @@ pub enum Capability {
 
 impl Capability {
     /// All that the rules know.
-    pub const ALL: [Capability; 9] = [
+    pub const ALL: [Capability; 10] = [
         Capability::Chown,
         Capability::DacOverride,
         Capability::DacReadSearch,
@@ -36,6 +38,7 @@ impl Capability {
         Capability::Fsetid,
         Capability::LinuxImmutable,
         Capability::SysAdmin,
+        Capability::SysResource,
         Capability::Mknod,
         Capability::Setfcap,
     ];

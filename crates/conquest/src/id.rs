@@ -21,6 +21,15 @@ impl Id {
         bytes[8] = bytes[8] & 0x3F | 0x80;
         Ok(Id(bytes))
     }
+
+    /// The id of a file system that has this UUID: its halves, as numbers with the lowest byte
+    /// first, exclusive or. The kernel's file systems make theirs so.
+    pub(crate) fn to_fsid(self) -> u64 {
+        let word =
+            |half: &[u8]| half.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let (low, high) = self.0.split_at(8);
+        word(low) ^ word(high)
+    }
 }
 
 /// Sixteen random bytes that nobody can guess.
@@ -87,6 +96,7 @@ mod tests {
         for bad in ["", "0011", "zz112233-4455-6677-8899-aabbccddeeff", &format!("{text}0")] {
             assert_eq!(bad.parse::<Id>(), Err(NotAnId), "{bad}");
         }
+        assert_eq!(id.to_fsid(), 0x7766_5544_3322_1100 ^ 0xFFEE_DDCC_BBAA_9988);
         let (one, two) = (Id::random().unwrap(), Id::random().unwrap());
         assert_ne!(one, two);
         assert_eq!(one.to_string().as_bytes()[14], b'4');

@@ -44,7 +44,6 @@ pub use conquest_access::{
     Access, Acl, AclKind, Capabilities, Capability, Entry as AclEntry, Errno, Qualifier, Removal,
     flag,
 };
-pub use conquest_fs::FileId;
 pub use conquest_fs::attributes::{SetTime, Stat};
 pub use conquest_fs::dir::FileType;
 pub use conquest_fs::locks::{Conflict, Mode as LockMode, Owner as LockOwner, Wait};
@@ -54,6 +53,7 @@ pub use conquest_fs::open::share::Status;
 pub use conquest_fs::placement::{Form, Placed, Stays};
 pub use conquest_fs::walk::Last;
 pub use conquest_fs::xattr::Setting;
+pub use conquest_fs::{FileId, Statfs};
 pub use conquest_pm::Holder;
 pub use conquest_pm::persist::WriteBack;
 pub use copy::{RestoreOptions, Restored, SaveOptions, Saved, restore, save};

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use conquest_format::fs::{INODE, VERSION, root};
+use conquest_access::{Capability, Credentials};
+use conquest_format::fs::{INODE, RESERVE_MAX, VERSION, root};
 use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::inode::{self, Content, FileType, Links, Owner, SIZE_MAX};
-use conquest_format::{Offset, PAGE, WORD};
+use conquest_format::{GROUP_PAGES, Offset, PAGE, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Mode, Ptr, Tx, View};
@@ -36,6 +37,9 @@ pub struct NewFileSystem {
     pub permissions: u16,
     /// Most bytes in a regular file, at most 2^63 - 1.
     pub size_max: u64,
+    /// Percentage of the region's pages that only callers with `CAP_SYS_RESOURCE` may use, at most
+    /// [`RESERVE_MAX`].
+    pub reserve: u64,
 }
 
 /// A file system on an attached region. Every operation may be called by any thread, and by several
@@ -45,6 +49,8 @@ pub struct FileSystem<M: Memory, H: Host> {
     key: Key,
     root: FileId,
     size_max: u64,
+    /// Pages that are reserved.
+    reserve: u64,
     clock: Clock,
 }
 
@@ -129,6 +135,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             tx.set(root_word(root::KEY), new.key[0])?;
             tx.set(root_word(root::KEY + 1), new.key[1])?;
             tx.set(root_word(root::FILE_MAX), new.size_max.min(SIZE_MAX))?;
+            tx.set(root_word(root::RESERVE), new.reserve.min(RESERVE_MAX))?;
             tx.set(root_word(root::VERSION), VERSION)?;
             Ok(Ok(()))
         })?
@@ -139,8 +146,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// # Errors
     /// [`Error::Unfit`] if the region has none, or one of another version; those of the region.
     pub fn open(core: Arc<Core<M, H>>, clock: Clock) -> Result<Self> {
-        let wanted = [root::VERSION, root::DIRECTORY, root::FILE_MAX, root::KEY, root::KEY + 1];
-        let [version, word, size_max, key @ ..] =
+        let wanted = [
+            root::VERSION,
+            root::DIRECTORY,
+            root::FILE_MAX,
+            root::RESERVE,
+            root::KEY,
+            root::KEY + 1,
+        ];
+        let [version, word, size_max, percentage, key @ ..] =
             core.read(MOVES, |view| Ok(wanted.map(|index| view.word(root_word(index)))))?;
         if version != VERSION {
             return Err(Error::Unfit {
@@ -157,7 +171,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let generation = core.read(MOVES, |view| Ok(view.word(at)))?;
         let root = FileId { number, generation };
         let size_max = size_max.min(SIZE_MAX);
-        Ok(FileSystem { core, key: Key::new(key), root, size_max, clock })
+        let pages = core.geometry().shape().max_groups * GROUP_PAGES;
+        let reserve = pages * percentage.min(RESERVE_MAX) / 100;
+        Ok(FileSystem { core, key: Key::new(key), root, size_max, reserve, clock })
     }
 
     /// The region.
@@ -173,6 +189,18 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Most bytes in a regular file.
     pub fn size_max(&self) -> u64 {
         self.size_max
+    }
+
+    /// Pages that only callers with `CAP_SYS_RESOURCE` may use.
+    pub(crate) fn reserve(&self) -> u64 {
+        self.reserve
+    }
+
+    /// Sees to it that `tx` leaves alone what is reserved, unless `who` may use it.
+    pub(crate) fn keep_reserve(&self, tx: &mut Tx<'_, M, H>, who: &Credentials) {
+        if !who.has_initially(Capability::SysResource) {
+            tx.keep_free(self.reserve);
+        }
     }
 
     /// How names are hashed.

@@ -180,6 +180,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             return Err(Errno::E2BIG.into());
         }
         self.alter(file, |tx, draft, now| {
+            self.keep_reserve(tx, who);
             if let NameSpace::Acl(kind) = NameSpace::of(name) {
                 return set_list(tx, who, draft, kind, value, now);
             }

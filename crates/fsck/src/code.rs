@@ -107,6 +107,9 @@ codes! {
     RootFileMax: Error, "root-file-max",
         "the most bytes of a file is more than a file can have",
         "store the most there can be";
+    RootReserve: Error, "root-reserve",
+        "more space is reserved than can be; it counts as the most that can be",
+        "store the most there can be";
     RootDirectory: Error, "root-directory",
         "the root for the root directory does not lead to a directory's inode",
         "make a new root directory for what is found";

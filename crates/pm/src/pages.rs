@@ -231,6 +231,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 most: GROUP_PAGES,
             });
         }
+        self.refuse_kept(pages)?;
         let first = match near.and_then(|near| self.take_near(near, pages)) {
             Some(first) => first,
             None => {
@@ -343,6 +344,11 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.cover_group(number);
         self.count_pages(run.len as i64);
         Ok(number * GROUP_PAGES + run.start)
+    }
+
+    /// Refuses to allocate `pages` pages if that left fewer free than are to stay so.
+    pub(crate) fn refuse_kept(&self, pages: u64) -> Result<()> {
+        if self.leaves_enough(pages) { Ok(()) } else { Err(self.core.no_space(pages)) }
     }
 
     /// Allocates `pages` pages from `near` on, if they are free and in a group that this lane can

@@ -481,6 +481,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// Makes a slab in the lowest group with room. It exists from the transaction's commit on.
     fn new_slab(&mut self, kind: Kind) -> Result<u64> {
         let pages = u64::from(self.core.spec(kind).slab_pages);
+        self.refuse_kept(pages)?;
         let head = self.take_pages(Side::Low, pages)?;
         self.cover_slab_groups(head / GROUP_PAGES);
         self.describe(head, pages, |page| match page - head {

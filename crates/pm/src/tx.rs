@@ -15,7 +15,7 @@ use conquest_format::journal::{
     self, Action, Commit, ENTRIES_MAX, Entry, RANGE_BYTES_MAX, RANGES_MAX,
 };
 use conquest_format::volatile::{self, lane};
-use conquest_format::{Offset, WORD};
+use conquest_format::{GROUP_PAGES, Offset, WORD};
 
 use crate::core::Core;
 use crate::host::Host;
@@ -53,6 +53,8 @@ pub struct Tx<'c, M: Memory, H: Host> {
     held_used: usize,
     /// Pages allocated less pages freed.
     pages: i64,
+    /// Pages that are to stay free.
+    kept_free: u64,
     interruptible: bool,
     emptied: [Option<u64>; EMPTIED_MAX],
     /// The number of groups that becomes durable with this record, 0 if none does.
@@ -148,6 +150,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             held: [(0, Mode::Shared); LOCKS_MAX],
             held_used: 0,
             pages: 0,
+            kept_free: 0,
             interruptible,
             emptied: [None; EMPTIED_MAX],
             groups: 0,
@@ -327,6 +330,28 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// In a child forked while this transaction was open, the transaction is the parent's.
     pub(crate) fn refuse_child(&self) -> Result<()> {
         if self.core.host.is_forked() { Err(Error::ForkedInside) } else { Ok(()) }
+    }
+
+    /// From now on nothing is allocated that would leave fewer than `pages` free of all the pages
+    /// that the region can have: [`Error::NoSpace`]. Objects in slabs that are there take no page.
+    /// The limit is soft: what other transactions have staged is not known.
+    pub fn keep_free(&mut self, pages: u64) {
+        self.kept_free = pages;
+    }
+
+    /// Whether `pages` more pages leave free what is to stay so.
+    pub(crate) fn leaves_enough(&self, pages: u64) -> bool {
+        let shape = self.core.geometry.shape();
+        let wanted = self.kept_free.saturating_add(pages);
+        // All pages of groups that are not there yet are free: mostly there is nothing to count.
+        let groups = shape.max_groups.saturating_sub(self.core.groups());
+        if self.kept_free == 0 || groups * GROUP_PAGES >= wanted {
+            return true;
+        }
+        // The lanes are not read at once, so a page may seem to be freed before it was used.
+        let used = self.core.pages_used().cast_signed().saturating_add(self.pages);
+        let free = (shape.max_groups * GROUP_PAGES).saturating_sub(used.max(0).cast_unsigned());
+        free >= wanted
     }
 
     /// Counts `pages` allocated (or, if negative, freed) pages.

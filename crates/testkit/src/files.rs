@@ -438,6 +438,7 @@ pub const fn new_file_system() -> NewFileSystem {
         owner: Owner { uid: 0, gid: 0 },
         permissions: 0o755,
         size_max: SIZE_MAX,
+        reserve: 0,
     }
 }
 

@@ -45,6 +45,7 @@ struct Row {
     total_bytes: u64,
     used_bytes: u64,
     free_bytes: u64,
+    available_bytes: u64,
     reserved_bytes: u64,
     block_bytes: u64,
 }
@@ -73,6 +74,7 @@ pub(crate) fn run(args: &Df) -> ExitCode {
                 total_bytes: usage.total,
                 used_bytes: usage.used,
                 free_bytes: usage.free,
+                available_bytes: usage.available,
                 reserved_bytes: usage.reserved,
                 block_bytes: usage.block,
             });

@@ -42,6 +42,10 @@ pub(crate) struct Mkfs {
     /// Most bytes in a regular file.
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     file_size_max: Option<u64>,
+    /// Percentage of the space that only root may use (CAP_SYS_RESOURCE), 0 to 50.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(0..=50), value_name = "PERCENT",
+          default_value_t = 1)]
+    reserve: u64,
     /// Permissions of the store's own files, octal.
     #[arg(long, value_parser = octal, value_name = "MODE", default_value = "600")]
     mode: u32,
@@ -84,6 +88,7 @@ pub(crate) fn run(args: &Mkfs) -> ExitCode {
         size: args.size.unwrap_or(0),
         medium: args.medium,
         file_size_max: args.file_size_max.unwrap_or(defaults.file_size_max),
+        reserve: args.reserve,
         placement: Placement::of(args.preset),
         mode: args.mode,
         root_mode: args.root_mode,

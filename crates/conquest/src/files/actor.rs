@@ -11,7 +11,7 @@ use super::credentials::Credentials;
 use super::error::{FileError, Reason};
 use crate::name::Name;
 use crate::store::place;
-use crate::{Fs, Result};
+use crate::{Fs, Id, Result};
 
 /// A store that this process has attached. It stays mapped as long as anything refers to it.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub(crate) struct Attachment {
     pub(crate) fs: Fs,
     /// The core's file.
     pub(crate) core: PathBuf,
+    /// The store's identity.
+    pub(crate) uuid: Id,
     /// Whether this process may have record locks of its own.
     has_records: AtomicBool,
     /// Files that are open, or being opened; [`DETACHED`] once no more can be.
@@ -29,8 +31,9 @@ pub(crate) struct Attachment {
 const DETACHED: usize = 1 << (usize::BITS - 1);
 
 impl Attachment {
-    pub(crate) fn new(fs: Fs, core: PathBuf) -> Attachment {
-        Attachment { fs, core, has_records: AtomicBool::new(false), open: AtomicUsize::new(0) }
+    pub(crate) fn new(fs: Fs, core: PathBuf, uuid: Id) -> Attachment {
+        let (has_records, open) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Attachment { fs, core, uuid, has_records, open }
     }
 
     /// Notes that this process may have record locks.

@@ -225,4 +225,11 @@ impl Files {
     pub fn usage(&self) -> crate::Usage {
         self.actor.store.usage()
     }
+
+    /// How much there is: statfs(2). Some hundred loads and two system calls, whatever the store
+    /// holds.
+    #[must_use]
+    pub fn statfs(&self) -> conquest_fs::Statfs {
+        self.actor.store.statfs()
+    }
 }

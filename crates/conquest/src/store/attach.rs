@@ -62,7 +62,7 @@ impl Store {
             }
         }
         let was_dirty = !found.superblock.clean;
-        let attachment = Arc::new(Attachment::new(fs, found.path));
+        let attachment = Arc::new(Attachment::new(fs, found.path, settings.uuid));
         Ok(Store { directory, settings, swap, was_dirty, attachment })
     }
 }

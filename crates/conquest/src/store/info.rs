@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use conquest_format::geometry::Shape;
 use conquest_format::{GROUP, PAGE};
+use conquest_fs::Statfs;
 use conquest_pm::media::{HugePages, Swap};
 use conquest_pm::persist::WriteBack;
 
@@ -77,6 +78,8 @@ pub struct Usage {
     pub used: u64,
     /// What can still be had: up to the maximum, as far as the core's file system has space.
     pub free: u64,
+    /// The part of `free` that callers without `CAP_SYS_RESOURCE` can have.
+    pub available: u64,
     /// For what there is space whatever others take: `used` and some of `free`.
     pub reserved: u64,
     /// Most bytes in a name.
@@ -209,23 +212,37 @@ impl Store {
 impl Attachment {
     /// The space of the store.
     pub(crate) fn usage(&self) -> Usage {
-        let core = self.fs.core();
-        let total = core.geometry().shape().max_groups * GROUP;
-        let used = core.pages_used().saturating_mul(PAGE).min(total);
-        // If the system can't tell, what the region has for sure is what there is.
-        let reserved = self.reserved().unwrap_or(core.groups() * GROUP);
-        let outside = Space::of(directory::parent(&self.core)).map_or(0, |space| space.free);
-        let outside = if self.is_device() { 0 } else { outside };
-        let free = reserved.saturating_sub(used).saturating_add(outside).min(total - used);
+        let reserved = self.reserved_or_had();
+        let stat = self.statfs_with(reserved);
         Usage {
-            block: PAGE,
-            total,
-            used,
-            free,
+            block: stat.block,
+            total: self.fs.core().geometry().shape().max_groups * GROUP,
+            used: (stat.blocks - stat.free) * stat.block,
+            free: stat.free * stat.block,
+            available: stat.available * stat.block,
             reserved,
-            name_max: 255,
+            name_max: stat.name_max,
             file_size_max: self.fs.size_max(),
         }
+    }
+
+    /// The space of the store, as statfs(2) tells it.
+    pub(crate) fn statfs(&self) -> Statfs {
+        self.statfs_with(self.reserved_or_had())
+    }
+
+    fn statfs_with(&self, reserved: u64) -> Statfs {
+        let outside = match self.is_device() {
+            true => 0,
+            false => Space::of(directory::parent(&self.core)).map_or(0, |space| space.free),
+        };
+        self.fs.statfs(self.uuid.to_fsid(), reserved.saturating_add(outside) / PAGE)
+    }
+
+    /// Bytes for which there is space whatever others take. If the system can't tell, it is what
+    /// the region has for sure.
+    fn reserved_or_had(&self) -> u64 {
+        self.reserved().unwrap_or(self.fs.core().groups() * GROUP)
     }
 
     /// Whether the core has all the space that it can have.

@@ -44,6 +44,7 @@ impl Store {
     /// way.
     pub fn make(directory: &Path, new: &NewStore) -> Result<()> {
         within("bytes in a file", new.file_size_max, 1, i64::MAX as u64)?;
+        within("percentage of space that is reserved", new.reserve, 0, fs::RESERVE_MAX)?;
         let is_new = std::fs::symlink_metadata(directory).is_err();
         directory::prepare(directory, new)?;
         let directory = absolute(directory);

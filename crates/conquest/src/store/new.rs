@@ -157,6 +157,8 @@ pub struct NewStore {
     pub medium: Medium,
     /// Most bytes in a regular file, up to 2^63 - 1.
     pub file_size_max: u64,
+    /// Percentage of the space that only callers with `CAP_SYS_RESOURCE` may use: up to 50.
+    pub reserve: u64,
     /// Where contents of files go.
     pub placement: Placement,
     /// User and group that own the store's files and its root directory; none for the caller.
@@ -185,6 +187,7 @@ impl Default for NewStore {
             size: 0,
             medium: Medium::Auto,
             file_size_max: i64::MAX as u64,
+            reserve: 1,
             placement: Placement::default(),
             owner: None,
             mode: 0o600,

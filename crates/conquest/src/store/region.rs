@@ -43,6 +43,7 @@ pub(crate) fn make(path: &Path, new: &NewStore, region: &NewRegion) -> Result<()
         owner: Owner { uid, gid },
         permissions: (new.root_mode & 0o7777) as u16,
         size_max: new.file_size_max,
+        reserve: new.reserve,
     };
     FileSystem::make(&core, &files, &clock())?;
     Ok(core.detach()?)

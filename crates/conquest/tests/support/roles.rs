@@ -119,6 +119,8 @@ fn is_without_space(words: &[&str]) {
             let store = attach(&directory);
             let usage = store.usage();
             assert!(usage.free < 8 << 20 && usage.total == 32 << 20, "{usage:?}");
+            let stat = store.files().unwrap().statfs();
+            assert!(stat.free < 2048 && stat.blocks < 2048, "{stat:?}");
             let error = store.grow(32 << 20).unwrap_err();
             assert!(matches!(error, Error::NoRoom { .. }), "{error}");
             write_file(store.fs(), "file", &[1; 100_000]);

@@ -29,7 +29,12 @@ pub mod root {
     pub const KEY: u64 = 2;
     /// Most bytes in a regular file.
     pub const FILE_MAX: u64 = 4;
+    /// Percentage of the pages that are reserved.
+    pub const RESERVE: u64 = 5;
 }
+
+/// Highest percentage of pages that can be reserved.
+pub const RESERVE_MAX: u64 = 50;
 
 /// Codes of intents: work that takes several records. Arguments: number and generation of an inode.
 pub mod cut {

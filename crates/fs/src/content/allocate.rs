@@ -77,6 +77,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         range: &Range<u64>,
     ) -> Result<()> {
         let mut tx = self.core().begin()?;
+        self.keep_reserve(&mut tx, who);
         self.lock(&mut tx, false, [Some(file)])?;
         let mut draft = Draft::open(&tx, file)?;
         let rules = draft.rules();

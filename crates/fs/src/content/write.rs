@@ -86,6 +86,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         fill: Fill<'_>,
     ) -> Result<(u64, u64)> {
         let mut tx = self.core().begin()?;
+        self.keep_reserve(&mut tx, who);
         self.lock(&mut tx, false, [Some(file)])?;
         let mut draft = open_regular(&tx, file)?;
         let start = match at {

@@ -106,6 +106,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let local = LocalName::new(name);
         let mut is_full = false;
         self.run(|tx| {
+            self.keep_reserve(tx, who);
             self.lock(tx, false, [Some(parent)])?;
             let mut directory = open_directory(tx, who, parent)?;
             let name = new_name(name, local.as_ref())?;
@@ -143,6 +144,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         mut keep: impl FnMut(&mut Tx<'_, M, H>, FileId) -> Result<Holding>,
     ) -> Result<FileId> {
         self.run(|tx| {
+            self.keep_reserve(tx, who);
             self.lock(tx, false, [Some(parent)])?;
             let directory = open_directory(tx, who, parent)?;
             let permissions = how.create.unwrap_or(0);

@@ -26,6 +26,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     pub fn link(&self, who: &Credentials, file: FileId, parent: FileId, name: &[u8]) -> Result<()> {
         let local = LocalName::new(name);
         self.run(|tx| {
+            self.keep_reserve(tx, who);
             self.lock(tx, false, [Some(parent), Some(file)])?;
             let mut directory = open_directory(tx, who, parent)?;
             let name = hashed(self.key(), new_name(name, local.as_ref())?)?;

@@ -162,6 +162,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         };
         let mut is_full = false;
         self.run_planned(plan, |tx, plan| {
+            self.keep_reserve(tx, who);
             let files = [Some(from), Some(to), Some(plan.source.0), plan.target.map(|file| file.0)];
             self.lock(tx, plan.moves_directories(), files)?;
             let old_name = hashed(self.key(), local_old.as_ref().map_or(&[], LocalName::bytes))?;

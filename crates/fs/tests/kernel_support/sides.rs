@@ -85,7 +85,13 @@ impl Ours {
         };
         let core = Region::open(Source::from(copy), &fs::kinds(), access, options).unwrap();
         let owner = Owner { uid: 0, gid: 0 };
-        let new = NewFileSystem { key: [1, 2], owner, permissions: 0o777, size_max: SIZE_MAX };
+        let new = NewFileSystem {
+            key: [1, 2],
+            owner,
+            permissions: 0o777,
+            size_max: SIZE_MAX,
+            reserve: 0,
+        };
         FileSystem::make(&core, &new, &clock()).unwrap();
         let pages = core.pages_used();
         let files = FileSystem::open(core, clock()).unwrap();

@@ -39,6 +39,7 @@ pub const NEW: NewFileSystem = NewFileSystem {
     owner: Owner { uid: 0, gid: 0 },
     permissions: 0o777,
     size_max: SIZE_MAX,
+    reserve: 0,
 };
 
 /// What a call returns.

@@ -139,7 +139,7 @@ fn state() -> Vec<Case> {
         }),
         case("no version", &[Code::RootVersion], |store| store.put(root_at(root::VERSION), 0)),
         case("no roots", &[Code::NoFileSystem, Code::PageUnreachable, Code::ObjectUnreachable], {
-            |store| (0..5).for_each(|index| store.put(root_at(index), 0))
+            |store| (0..6).for_each(|index| store.put(root_at(index), 0))
         }),
         case("no root directory", &[Code::RootDirectory, Code::InodeLost], |store| {
             store.put(root_at(root::DIRECTORY), 0);
@@ -162,6 +162,10 @@ fn state() -> Vec<Case> {
             let largest = store.field("tall", word::SIZE);
             store.put(root_at(root::FILE_MAX), largest - 1);
         }),
+        case("too much reserved", &[Code::RootReserve], |store| {
+            store.put(root_at(root::RESERVE), 51);
+        }),
+        case("as much reserved as can be", &[], |store| store.put(root_at(root::RESERVE), 50)),
         case("one more root", &[Code::RootUnused], |store| store.put(root_at(63), 1)),
         case("another key", &[Code::DentryHash], |store| store.put(root_at(root::KEY), 7)),
     ]

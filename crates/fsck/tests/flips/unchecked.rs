@@ -89,6 +89,8 @@ fn fixed(found: &mut Unchecked, pages: u64) {
     found.bytes("slab-groups", after(STATE_SLAB_GROUPS, 0, WORD));
     // How far down is not checked but against the files.
     found.bytes("file-max", after(STATE_ROOTS.plus(root::FILE_MAX * WORD), 0, WORD));
+    // Bits of which any one alone is a possible percentage; there is none.
+    found.of_word("reserve", STATE_ROOTS.plus(root::RESERVE * WORD), 0b11_1111);
     for lane in (0..SHAPE.lanes).map(|number| geometry.lane(number)) {
         // The sequence, up to that of inodes; what belongs to a record that was retired.
         found.of_word("lanes", lane.plus(COMMIT), (1 << 48) - 1);

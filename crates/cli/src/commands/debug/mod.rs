@@ -134,9 +134,12 @@ fn layout(raw: &Raw, out: &mut String) -> Result<()> {
     let groups = raw.word(STATE_GROUPS)?;
     let slab_groups = raw.word(STATE_SLAB_GROUPS)?;
     line(out, format_args!("state: {groups} groups have space, slab groups {slab_groups:#x}"));
-    for (name, index) in
-        [("version", root::VERSION), ("directory", root::DIRECTORY), ("file max", root::FILE_MAX)]
-    {
+    for (name, index) in [
+        ("version", root::VERSION),
+        ("directory", root::DIRECTORY),
+        ("file max", root::FILE_MAX),
+        ("reserve", root::RESERVE),
+    ] {
         let word = raw.word(STATE_ROOTS.plus(index * WORD))?;
         line(out, format_args!("  root {name}: {word:#x}"));
     }
