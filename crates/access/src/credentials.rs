@@ -29,8 +29,8 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// All that the rules know.
-    pub const ALL: [Capability; 10] = [
+    /// All that decide who may do what to a file.
+    pub const ALL: [Capability; 9] = [
         Capability::Chown,
         Capability::DacOverride,
         Capability::DacReadSearch,
@@ -38,7 +38,6 @@ impl Capability {
         Capability::Fsetid,
         Capability::LinuxImmutable,
         Capability::SysAdmin,
-        Capability::SysResource,
         Capability::Mknod,
         Capability::Setfcap,
     ];

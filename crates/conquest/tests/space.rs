@@ -182,6 +182,10 @@ fn only_the_privileged_use_the_reserve() {
     refused(kept.set_attribute("user.a", &value, Setting::Any));
     assert_eq!(statfs(&user).free, reserved);
 
+    let file = user.open_with("kept", conquest::OpenOptions::new().write(true)).unwrap();
+    refused(file.allocate(20 * PAGE..30 * PAGE, false));
+    drop(file);
+
     // What there is space for is not.
     user.open_with("kept", conquest::OpenOptions::new().write(true))
         .unwrap()
