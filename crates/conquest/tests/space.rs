@@ -105,7 +105,9 @@ fn as_many_files_can_be_made_as_are_free() {
             }
         }
     }
-    assert_eq!(statfs(&store.files().unwrap()).files_free, 0);
+    // What is left is less than a slab of inodes, or of names, takes.
+    let left = statfs(&store.files().unwrap()).free;
+    assert!(left < 7, "{left} pages");
 }
 
 // --- the reserve ---------------------------------------------------------------------------------
