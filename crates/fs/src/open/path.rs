@@ -2,6 +2,7 @@
 
 use conquest_access::{Credentials, Errno};
 use conquest_format::inode::FileType;
+use conquest_pm::Holding;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
@@ -79,15 +80,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             held = Some((number, tx.hold(number, how.kind(), file.number, &how.words())?));
             Ok(())
         });
-        match (made, held) {
-            (Ok(file), Some((_, holding))) => Ok(OpenFile::made(file, how, holding)),
-            (Ok(_), None) => Err(Errno::EIO.into()),
-            (Err(error), Some((number, holding))) => {
-                self.core().let_go(number, holding)?;
-                Err(error)
-            }
-            (Err(error), None) => Err(error),
-        }
+        self.opened(made, held, how)
     }
 
     /// Makes a file without a name in `directory`, and opens it.
@@ -99,6 +92,16 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             held = Some((number, holding));
             Ok(holding)
         });
+        self.opened(made, held, how)
+    }
+
+    /// What was made and is held under a lock, as an open file; what was not made is let go of.
+    fn opened(
+        &self,
+        made: Result<FileId>,
+        held: Option<(u32, Holding)>,
+        how: &How,
+    ) -> Result<OpenFile> {
         match (made, held) {
             (Ok(file), Some((_, holding))) => Ok(OpenFile::made(file, how, holding)),
             (Ok(_), None) => Err(Errno::EIO.into()),
