@@ -205,6 +205,7 @@ struct Shared {
     world: World,
     clock: Clock,
     count: AtomicU32,
+    unused: Offset,
 }
 
 fn shared(lanes: u32, weak: bool) -> (RecordingMemory, Shared) {
@@ -213,19 +214,19 @@ fn shared(lanes: u32, weak: bool) -> (RecordingMemory, Shared) {
         world.order(&memory);
     }
     let clock = memory.clock();
-    (memory, Shared { world, clock, count: AtomicU32::new(0) })
+    let unused = Geometry::new(shape(lanes)).unwrap().queue_cell(u32::MAX);
+    (memory, Shared { world, clock, count: AtomicU32::new(0), unused })
 }
 
 /// Lets others go on, by a wait on a word that nobody uses.
-fn nap(memory: &Actor, time: Duration) {
-    let unused = Geometry::new(shape(1)).unwrap().queue_cell(u32::MAX);
-    memory.wait(unused, 0, time);
+fn nap(shared: &Shared, memory: &Actor, time: Duration) {
+    memory.wait(shared.unused, 0, time);
 }
 
 /// Lets others go on until so many have counted themselves.
 fn wait_for(shared: &Shared, memory: &Actor, count: u32) {
     while shared.count.load(Ordering::SeqCst) < count {
-        nap(memory, Duration::from_millis(1));
+        nap(shared, memory, Duration::from_millis(1));
     }
 }
 
@@ -238,7 +239,7 @@ fn everybody_who_waits_has_a_ticket_of_his_own() {
             shared.count.store(1, Ordering::SeqCst);
             let end = shared.clock.now() + 200_000_000;
             while shared.clock.now() < end {
-                nap(memory, Duration::from_millis(50));
+                nap(shared, memory, Duration::from_millis(50));
             }
             let [next, serving] = tickets(memory, 1);
             drop(tx);
@@ -268,7 +269,7 @@ fn orphans_are_adopted_with_all_that_their_owners_left() {
                     Ok(tx) => break tx,
                     Err(error) => assert!(matches!(error, Error::Interrupted), "{error}"),
                 }
-                nap(memory, Duration::from_millis(1));
+                nap(shared, memory, Duration::from_millis(1));
             };
             tx.set_intent(work(STEPS)).unwrap();
             assert!(matches!(tx.commit_and_finish(), Err(Error::Interrupted)));
@@ -277,7 +278,7 @@ fn orphans_are_adopted_with_all_that_their_owners_left() {
         }
         while shared.count.load(Ordering::SeqCst) < 5 {
             count(&core).unwrap();
-            nap(memory, Duration::from_millis(1));
+            nap(shared, memory, Duration::from_millis(1));
         }
         for _ in 0..LOOKS {
             count(&core).unwrap();
