@@ -81,10 +81,18 @@ impl Parcel {
         let Parcel { inner, actor } = self;
         let opened = actor.fs().unpack(inner).map_err(Called::Path(b"a parcel").fail())?;
         let file = |(number, open): (u32, OpenFile)| {
-            let handle = Handle::open(&actor, Called::Id(open.file), |_, _| Ok(open))?;
-            Ok((number, File::new(handle)))
+            match Handle::open(&actor, Called::Id(open.file), |_, _| Ok(open)) {
+                Ok(handle) => Ok((number, File::new(handle))),
+                Err(error) => {
+                    // The store is being detached. None of it is to stay open.
+                    let (Ok(()) | Err(_)) = actor.fs().close(&open);
+                    Err(error)
+                }
+            }
         };
-        opened.into_iter().map(file).collect()
+        // All of them, before the first error ends it.
+        let files: Vec<Result<_>> = opened.into_iter().map(file).collect();
+        files.into_iter().collect()
     }
 }
 
