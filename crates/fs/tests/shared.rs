@@ -139,14 +139,14 @@ fn what_is_not_open_is_not_packed() {
 fn a_parcel_is_opened_as_a_whole_or_not_at_all() {
     let store = Store::new(4);
     let files: [FileId; 3] = ["a", "b", "c"].map(|name| store.file(name, b"0123456789"));
-    for damaged in 0..files.len() {
+    for damaged in files {
         let opened = ["a", "b", "c"].map(|name| open(&store, name, O_RDWR));
         let parcel = store.core().parcel().unwrap();
         for open in &opened {
             store.pack(&parcel, open).unwrap();
         }
         // A word of the inode that only loading looks at.
-        let at = conquest_format::inode::offset_of(files[damaged].number).unwrap();
+        let at = conquest_format::inode::offset_of(damaged.number).unwrap();
         let place = at.plus(conquest_format::inode::word::SIZE);
         let memory = store.core().memory();
         flip(memory, place);

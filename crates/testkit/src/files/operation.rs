@@ -1,35 +1,18 @@
-//! Operations on a small tree of files, which meet as often as operations can, and what a tree is:
-//! all that tells whether each of them has happened as a whole.
+//! Operations on a small tree of files.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::io::IoSlice;
 
 use conquest_access::{Capabilities, Credentials, Removal};
-use conquest_format::geometry::Shape;
-use conquest_format::inode::{Owner, SIZE_MAX};
-use conquest_format::{GROUP_PAGES, PAGE, checksum, fs};
 use conquest_fs::attributes::SetTime;
 use conquest_fs::content::{Allocate, WriteAt};
-use conquest_fs::dir::FileType;
 use conquest_fs::names::{New, Renaming};
-use conquest_fs::open::{How, bury};
+use conquest_fs::open::{End, How, OpenFile};
 use conquest_fs::paths::Path as FilePath;
 use conquest_fs::walk::Base;
-use conquest_fs::xattr::{Setting, whole};
-use conquest_fs::{Clock, Error, FileId, FileSystem, NewFileSystem, finish_intent};
-use conquest_pm::attach::{NewRegion, make};
+use conquest_fs::xattr::Setting;
+use conquest_fs::{Error, FileSystem};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_pm::{Core, Options};
-
-use crate::scenario::SimMemory;
-use crate::{DyingMemory, Image, RecordingMemory, SimHost, World};
-
-/// A file system in simulation.
-pub type SimFiles = FileSystem<SimMemory, SimHost>;
 
 /// An operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,18 +54,27 @@ pub enum Op {
     /// Makes a file without a name in the directory, writes so many bytes to it, gives it the name,
     /// and closes it.
     LinkOpen(&'static str, usize, &'static str),
+    /// Copies so many bytes from this place of the first file to that one of the second.
+    CopyRange(&'static str, u64, &'static str, u64, u64),
+    /// Writes so many bytes to this place of a file, from two buffers.
+    Gather(&'static str, u64, [usize; 2]),
+    /// Opens a file and passes it on; then others write so many bytes to this place of it.
+    WritePassed(&'static str, u64, usize),
+    /// Opens a file and passes it on; it is removed, and closed by all.
+    UnlinkPassed(&'static str),
 }
 
 use Op::{
-    Append, Attribute, Link, LinkOpen, Make, MakeDirectory, MakeLong, Range, RemoveDirectory,
-    Rename, SetMode, SetOwner, SetTime as Time, Symlink, Truncate, Unlink, UnlinkOpen, Write,
+    Append, Attribute, CopyRange, Gather, Link, LinkOpen, Make, MakeDirectory, MakeLong, Range,
+    RemoveDirectory, Rename, SetMode, SetOwner, SetTime as Time, Symlink, Truncate, Unlink,
+    UnlinkOpen, UnlinkPassed, Write, WritePassed,
 };
 
 /// Names of 255 bytes that the directory `k` begins with: they fill its one bucket.
-const LONG_NAMES: u32 = 14;
+pub(super) const LONG_NAMES: u32 = 14;
 
 /// The operations: all kinds of them, in all positions, that succeed or not.
-pub const OPERATIONS: [Op; 52] = [
+pub const OPERATIONS: [Op; 58] = [
     Make("n"),
     Make("d/n"),
     MakeDirectory("m"),
@@ -135,6 +127,12 @@ pub const OPERATIONS: [Op; 52] = [
     UnlinkOpen("k/y"),
     LinkOpen("d", 3000, "d/t"),
     LinkOpen("", 100, "g"),
+    CopyRange("a", 20, "k/y", 100, 70),
+    CopyRange("k/y", 0, "a", 50, 5000),
+    Gather("e/f", 4090, [3, 20]),
+    Gather("a", 90, [2000, 1500]),
+    WritePassed("a", 50, 100),
+    UnlinkPassed("k/y"),
 ];
 
 /// Operations that need no space, as far as they are about what is there: for a store that is
@@ -162,7 +160,7 @@ pub const FILLERS: [&str; 2] = ["o/full", "o/rest"];
 
 /// What the tree is before: `a` has packed content, `k/y` an extent and `e/f` a tree. No operation
 /// is about what is in `o`.
-const EARLIER: [Op; 16] = [
+pub(super) const EARLIER: [Op; 16] = [
     Make("a"),
     MakeDirectory("d"),
     MakeDirectory("e"),
@@ -206,6 +204,10 @@ impl Op {
             Attribute(_, None) => "removexattr",
             UnlinkOpen(_) => "unlink while open",
             LinkOpen(..) => "link an open file",
+            CopyRange(..) => "copy",
+            Gather(..) => "write of two buffers",
+            WritePassed(..) => "write to a shared file",
+            UnlinkPassed(..) => "unlink while shared",
             Range(_, Allocate::Hole, ..) => "punch",
             Range(_, Allocate::Zeros { .. }, ..) => "zero",
             Range(_, Allocate::Space { .. }, ..) => "allocate",
@@ -227,6 +229,16 @@ impl Op {
             LinkOpen(directory, len, path) => {
                 let directory = if directory.is_empty() { "." } else { directory };
                 link_open(files, at(directory), len, at(path))
+            }
+            CopyRange(source, from, target, to, len) => {
+                copy(files, (at(source), from), (at(target), to), len)
+            }
+            Gather(path, from, lens) => gather(files, at(path), from, lens),
+            WritePassed(path, from, len) => with_passed(files, at(path), |open| {
+                files.write_at(who, open, from, &content(from, len)).map(drop)
+            }),
+            UnlinkPassed(path) => {
+                with_passed(files, at(path), |_| files.remove_at(who, at(path), Removal::File))
             }
             Make(path) => files.create_at(who, at(path), New::Regular, 0o644).map(drop),
             MakeDirectory(path) => files.create_at(who, at(path), New::Directory, 0o755).map(drop),
@@ -311,11 +323,69 @@ fn link_open<M: Memory, H: Host>(
     done
 }
 
-/// The one attribute that files have here.
-const ATTRIBUTE: &[u8] = b"user.some";
+/// Opens two files, copies from one to the other, and closes them.
+fn copy<M: Memory, H: Host>(
+    files: &FileSystem<M, H>,
+    (source, from): (FilePath<'_>, u64),
+    (target, to): (FilePath<'_>, u64),
+    len: u64,
+) -> Result<(), Error> {
+    let who = &root_user();
+    let source = files.open_at(who, source, &How::from_open(libc::O_RDONLY as u32, 0)?)?;
+    let target = match files.open_at(who, target, &How::from_open(libc::O_WRONLY as u32, 0)?) {
+        Ok(target) => target,
+        Err(error) => {
+            files.close(&source)?;
+            return Err(error);
+        }
+    };
+    let ends = [(&source, from), (&target, to)].map(|(open, at)| End { open, at: Some(at) });
+    let done = files.copy_range(who, ends[0], ends[1], len, 0).map(drop);
+    files.close(&source)?;
+    files.close(&target)?;
+    done
+}
 
-/// Bytes that have room for all entries of a small directory.
-pub const LISTING: usize = 1 << 16;
+/// Opens the file at `path`, writes to it from two buffers, and closes it.
+fn gather<M: Memory, H: Host>(
+    files: &FileSystem<M, H>,
+    path: FilePath<'_>,
+    from: u64,
+    lens: [usize; 2],
+) -> Result<(), Error> {
+    let who = &root_user();
+    let open = files.open_at(who, path, &How::from_open(libc::O_WRONLY as u32, 0)?)?;
+    let bytes = lens.map(|len| content(from, len));
+    let parts = bytes.each_ref().map(|bytes| IoSlice::new(bytes));
+    let done = files.write_vector(who, &open, Some(from), &parts, 0).map(drop);
+    files.close(&open)?;
+    done
+}
+
+/// Opens the file at `path`, passes it on, closes it where it was opened, and does `what` where it
+/// was received.
+fn with_passed<M: Memory, H: Host>(
+    files: &FileSystem<M, H>,
+    path: FilePath<'_>,
+    what: impl FnOnce(&OpenFile) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let open = files.open_at(&root_user(), path, &How::from_open(libc::O_RDWR as u32, 0)?)?;
+    let parcel = files.core().parcel()?;
+    files.pack(&parcel, &open)?;
+    files.close(&open)?;
+    let mut done = Ok(());
+    let mut what = Some(what);
+    for (_, passed) in files.unpack(parcel)? {
+        if let Some(what) = what.take() {
+            done = what(&passed);
+        }
+        files.close(&passed)?;
+    }
+    done
+}
+
+/// The one attribute that files have here.
+pub(super) const ATTRIBUTE: &[u8] = b"user.some";
 
 /// Bytes to write: never 0, so that they are told from holes.
 #[must_use]
@@ -334,193 +404,4 @@ pub fn root_user() -> Credentials<'static> {
         umask: 0o022,
         namespace: None,
     }
-}
-
-/// A tree as text: of every path type and permissions, links, owner, time of modification if it was
-/// set, size, checksum of content and attribute, and the first path of the same file.
-///
-/// # Errors
-/// What breaks a rule.
-pub fn describe<M: Memory, H: Host>(files: &FileSystem<M, H>) -> Result<String, String> {
-    let mut tree = String::new();
-    let mut first = BTreeMap::new();
-    describe_directory(files, files.root(), "", &mut first, &mut tree)?;
-    let census = files.check().map_err(|error| error.to_string())?;
-    match census.findings.first() {
-        Some(finding) => Err(format!("{finding}, in\n{tree}")),
-        None => Ok(tree),
-    }
-}
-
-fn describe_directory<M: Memory, H: Host>(
-    files: &FileSystem<M, H>,
-    directory: FileId,
-    path: &str,
-    first: &mut BTreeMap<u64, String>,
-    tree: &mut String,
-) -> Result<(), String> {
-    let text = |error: Error| error.to_string();
-    let mut room = vec![0; LISTING];
-    let mut listed: Vec<_> = files.list(directory, 2, &mut room).map_err(text)?.collect();
-    listed.sort_by_key(|entry| entry.name);
-    for entry in listed {
-        let name = String::from_utf8_lossy(entry.name);
-        let name = name.trim_start_matches('0');
-        let path = format!("{path}/{name}");
-        let found = files.lookup(&root_user(), directory, entry.name).map_err(text)?;
-        let (file, _) = found.ok_or("a listed name that is not found")?;
-        let stat = files.stat(file).map_err(text)?;
-        let same = first.entry(file.number).or_insert_with(|| path.clone()).clone();
-        let time = if stat.mtime == 9 { "set" } else { "" };
-        let size = if entry.file_type == FileType::Directory { 0 } else { stat.size };
-        let mut bytes = vec![0; size as usize];
-        if entry.file_type == FileType::Regular {
-            files.read_file(file, 0, &mut bytes).map_err(text)?;
-        }
-        let value = whole(|out| files.attribute(&root_user(), file, ATTRIBUTE, out));
-        bytes.extend(value.unwrap_or_default());
-        let (mode, links, uid, sum) = (stat.mode, stat.links, stat.uid, checksum(0, &bytes));
-        let written = writeln!(tree, "{path} {mode:o} {links} {uid} {size} {sum:x} {time} {same}");
-        written.map_err(|error| error.to_string())?;
-        if entry.file_type == FileType::Directory {
-            describe_directory(files, file, &path, first, tree)?;
-        }
-    }
-    Ok(())
-}
-
-/// Makes the tree on which [`OPERATIONS`] work, in an empty file system.
-///
-/// # Errors
-/// What went wrong, as text.
-pub fn prepare<M: Memory, H: Host>(files: &FileSystem<M, H>) -> Result<(), String> {
-    let long = (0..LONG_NAMES - 1).map(|number| MakeLong("k", number));
-    for op in EARLIER.into_iter().chain(long) {
-        if !op.perform(files).map_err(|error| error.to_string())? {
-            return Err(format!("{op:?} did nothing"));
-        }
-    }
-    Ok(())
-}
-
-/// Gives [`FILLERS`] all pages that there are, past their ends.
-///
-/// # Errors
-/// What went wrong, as text.
-pub fn fill<M: Memory, H: Host>(files: &FileSystem<M, H>) -> Result<(), String> {
-    let text = |error: Error| error.to_string();
-    let total = files.core().geometry().shape().max_groups * GROUP_PAGES;
-    let space = Allocate::Space { keeps_size: true };
-    for filler in FILLERS {
-        Make(filler).perform(files).map_err(text)?;
-        for len in [GROUP_PAGES * PAGE, PAGE] {
-            for number in 0.. {
-                // Large pieces first; what the small ones are for follows them.
-                let at = if len == PAGE { total * PAGE } else { 0 } + number * len;
-                match Range(filler, space, at, len).perform(files) {
-                    Ok(_) => {}
-                    Err(Error::Core(conquest_pm::Error::NoSpace { .. })) => break,
-                    Err(error) => return Err(text(error)),
-                }
-            }
-        }
-    }
-    match total - files.core().pages_used() {
-        0 => Ok(()),
-        left => Err(format!("{left} pages are left")),
-    }
-}
-
-/// A new file system with an empty root directory that anybody may search.
-#[must_use]
-pub const fn new_file_system() -> NewFileSystem {
-    NewFileSystem {
-        key: [1, 2],
-        owner: Owner { uid: 0, gid: 0 },
-        permissions: 0o755,
-        size_max: SIZE_MAX,
-        reserve: 0,
-    }
-}
-
-// --- simulated -----------------------------------------------------------------------------------
-
-/// The layout of the small region.
-#[must_use]
-pub const fn shape() -> Shape {
-    Shape { max_groups: 2, lanes: 3, slots: 3, locks: 8, chunks: 4 }
-}
-
-/// A clock that goes on by a second with each look.
-#[must_use]
-pub fn clock() -> Clock {
-    let now = AtomicI64::new(1 << 60);
-    Box::new(move || now.fetch_add(1_000_000_000, Ordering::Relaxed))
-}
-
-/// Attaches the file system in `memory` as simulated process `pid`.
-///
-/// # Errors
-/// Those of attaching.
-pub fn attach(memory: SimMemory, world: &World, pid: u32) -> Result<SimFiles, Error> {
-    let core = attach_region(memory, world, pid)?;
-    FileSystem::open(core, clock())
-}
-
-/// How a region with a file system is attached here.
-#[must_use]
-pub fn files_options<M: Memory, H: Host>() -> Options<M, H> {
-    let intents = Some(Box::new(finish_intent) as _);
-    let burials = Some(Box::new(bury) as _);
-    Options { intents, burials, growth_groups: 1, ..Options::default() }
-}
-
-fn attach_region(
-    memory: SimMemory,
-    world: &World,
-    pid: u32,
-) -> Result<Arc<Core<SimMemory, SimHost>>, Error> {
-    let options = files_options();
-    let path = Path::new("simulated core");
-    Ok(Core::attach(memory, world.process(pid), path, &fs::kinds(), options)?)
-}
-
-/// A region with the tree on which [`OPERATIONS`] work; its last process has detached, or died.
-///
-/// # Errors
-/// What went wrong, as text.
-pub fn base(detach: bool) -> Result<Arc<Image>, String> {
-    base_with(detach, prepare)
-}
-
-/// [`base`] of which no page is free: for [`ON_FULL`].
-///
-/// # Errors
-/// What went wrong, as text.
-pub fn full_base(detach: bool) -> Result<Arc<Image>, String> {
-    base_with(detach, |files| prepare(files).and_then(|()| fill(files)))
-}
-
-fn base_with(
-    detach: bool,
-    prepare: impl FnOnce(&SimFiles) -> Result<(), String>,
-) -> Result<Arc<Image>, String> {
-    let text = |error: Error| error.to_string();
-    let geometry = conquest_format::Geometry::new(shape()).ok_or("impossible shape")?;
-    let image = Arc::new(Image::new(geometry.len()));
-    let memory = RecordingMemory::new(image, geometry.volatile(), false);
-    let world = World::new(memory.clock());
-    let new =
-        NewRegion { shape: shape(), kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
-    let path = Path::new("simulated core");
-    make(&memory.actor(0), &world.process(9), path, &new).map_err(|error| error.to_string())?;
-    let alive = DyingMemory::counting(memory.actor(0));
-    let core = attach_region(alive, &world, 9).map_err(text)?;
-    FileSystem::make(&core, &new_file_system(), &clock()).map_err(text)?;
-    let files = FileSystem::open(core, clock()).map_err(text)?;
-    prepare(&files)?;
-    if detach {
-        files.core().detach().map_err(|error| error.to_string())?;
-    }
-    Ok(memory.snapshot())
 }
