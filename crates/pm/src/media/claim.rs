@@ -91,12 +91,14 @@ pub(super) fn claim(medium: &Medium, bytes: Bytes, process: Token) -> Result<Opt
         }
         let claim = keep(medium, &file, process);
         let is_ours = status(file.as_raw_fd()).is_ok_and(|found| found.id == medium.kept().id());
-        if claim.is_ok() && is_ours && quiet.held() {
-            return claim.map(Some);
-        }
-        // A child may have got a part in the description: unlock it for all its holders.
         if is_ours {
-            let _ = set(&file, bytes, libc::F_UNLCK);
+            match quiet.close(file) {
+                Ok(()) => return claim.map(Some),
+                // A child may have got a part in the description: unlock it for all who have.
+                Err(file) => {
+                    let _ = set(&file, bytes, libc::F_UNLCK);
+                }
+            }
         }
         claim?;
         std::thread::sleep(Duration::from_micros(100));

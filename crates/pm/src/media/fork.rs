@@ -6,13 +6,17 @@
 //!
 //! And whether some thread forked *while* something was done, which is what a claim must know: a
 //! child made between the opening of a descriptor and the advice not to inherit its page has both.
+//! The last step, closing that descriptor, can't be taken back; so forks wait for it.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::fs::File;
 use std::io;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use conquest_format::PAGE;
 
+use super::signals::NoSignals;
 use super::sys::{checked, mapped};
 
 /// The page's address, or the reason why there is none.
@@ -22,6 +26,12 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 /// Forks done, in the upper half, and under way, in the lower.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 const ONE_DONE: u64 = 1 << 32;
+/// Threads that are closing a descriptor that no child may have.
+static CLOSING: AtomicU32 = AtomicU32::new(0);
+/// How often a fork looks whether these have finished, and how long it sleeps in between: a second
+/// in all. They need two system calls, without signals.
+const LOOKS: u32 = 20_000;
+const NAP: Duration = Duration::from_micros(50);
 
 /// The word that the kernel wipes in a child.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +103,12 @@ fn make_page() -> io::Result<usize> {
 
 extern "C" fn fork_begins() {
     FORKS.fetch_add(1, Ordering::SeqCst);
+    for _ in 0..LOOKS {
+        if CLOSING.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        std::thread::sleep(NAP);
+    }
 }
 
 extern "C" fn fork_ends() {
@@ -101,6 +117,7 @@ extern "C" fn fork_ends() {
 
 extern "C" fn child_begins() {
     FORKS.store(0, Ordering::SeqCst);
+    CLOSING.store(0, Ordering::SeqCst);
     // An operation under way is the parent's: whatever it still does here must not reach a region.
     if crate::thread::inherit_operations() {
         super::sigbus::cut_all();
@@ -117,8 +134,25 @@ impl Quiet {
     }
 
     /// Whether no thread of this process has been forking since the beginning.
-    pub(super) fn held(&self) -> bool {
+    fn held(&self) -> bool {
         self.0.is_multiple_of(ONE_DONE) && FORKS.load(Ordering::SeqCst) == self.0
+    }
+
+    /// Ends it by closing `file`, of which no child then has a copy; or gives `file` back, because
+    /// a child may have one.
+    pub(super) fn close(self, file: File) -> Result<(), File> {
+        let _signals = NoSignals::begin();
+        // Either a fork sees this and waits, or it has been counted and is seen here: of two
+        // threads that each store one word and then load the other's, one sees the other.
+        CLOSING.fetch_add(1, Ordering::SeqCst);
+        let closed = if self.held() {
+            drop(file);
+            Ok(())
+        } else {
+            Err(file)
+        };
+        CLOSING.fetch_sub(1, Ordering::SeqCst);
+        closed
     }
 }
 
@@ -142,5 +176,23 @@ mod tests {
         fork_ends();
         assert!(!quiet.held());
         assert!(!during.held());
+        let file = || File::open("/dev/null").unwrap();
+        assert!(quiet.close(file()).is_err());
+        assert!(during.close(file()).is_err());
+        // Other tests may fork, too.
+        while Quiet::begin().close(file()).is_err() {}
+    }
+
+    #[test]
+    fn a_fork_waits_for_what_is_being_closed() {
+        CLOSING.fetch_add(1, Ordering::SeqCst);
+        let forking = std::thread::spawn(|| {
+            fork_begins();
+            fork_ends();
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!forking.is_finished());
+        CLOSING.fetch_sub(1, Ordering::SeqCst);
+        forking.join().unwrap();
     }
 }

@@ -40,6 +40,7 @@ mod process;
 mod process_lock;
 mod shield;
 mod sigbus;
+mod signals;
 mod source;
 mod space;
 mod swap;

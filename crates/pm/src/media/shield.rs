@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 
 use super::process_lock::ProcessLock;
+use super::signals::NoSignals;
 use super::sys::checked;
 
 /// The protection of one mapping.
@@ -94,30 +95,5 @@ impl Shield {
             })?;
         }
         Ok(())
-    }
-}
-
-/// All signals of this thread, held back until dropped.
-struct NoSignals(libc::sigset_t);
-
-impl NoSignals {
-    fn begin() -> NoSignals {
-        // SAFETY: both sets are local, and filled before they are read.
-        unsafe {
-            let mut all = core::mem::zeroed();
-            let mut before = core::mem::zeroed();
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before);
-            NoSignals(before)
-        }
-    }
-}
-
-impl Drop for NoSignals {
-    fn drop(&mut self) {
-        // SAFETY: the set that was in force before.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, core::ptr::null_mut());
-        }
     }
 }
