@@ -8,7 +8,7 @@ use conquest_format::inode::{FileType, Inode, flag};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::content::{Seek, WriteAt};
+use crate::content::{Piece, Seek, WriteAt, piece};
 use crate::inode::{FileId, load};
 use crate::open::{CALL_MAX, OpenFile};
 use crate::{Error, FileSystem, Result};
@@ -117,14 +117,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let mut buffer = [0; STEP as usize];
         let mut done = 0;
         while done < len {
-            let step = STEP.min(len - done) as usize;
-            let buffer = buffer.get_mut(..step).unwrap_or_default();
-            let copied = self
-                .skip_hole(who, (source, from + done), (target, to + done), len - done)
-                .and_then(|skipped| match skipped {
-                    0 => self.copy_step(who, (source, from + done), (target, to + done), buffer),
-                    skipped => Ok(skipped),
-                });
+            let copied = self.copy_step(
+                who,
+                (source, from + done),
+                (target, to + done),
+                len - done,
+                &mut buffer,
+            );
             match copied {
                 Ok(0) => break,
                 Ok(copied) => done += copied,
@@ -136,40 +135,49 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         Ok(done)
     }
 
-    /// Copies as many bytes as `buffer` has, or fewer: how many.
+    /// Copies the first of `len` bytes: up to where the next hole begins, as many as `buffer` has.
+    /// Or if the next [`STEP`] of them, or all, are a hole, and the target has nothing there: lets
+    /// it have a hole, too. How many.
     fn copy_step(
         &self,
         who: &Credentials,
         (source, from): (&OpenFile, u64),
         (target, to): (&OpenFile, u64),
-        buffer: &mut [u8],
+        len: u64,
+        buffer: &mut [u8; STEP as usize],
     ) -> Result<u64> {
-        let len = self.read_file(source.file, from, buffer)?;
+        let data = match self.seek(source.file, Seek::Data, from) {
+            // All the rest, unless the file has become shorter.
+            Err(Error::Refused(Errno::ENXIO)) => self.inode(source.file)?.size.max(from),
+            found => found?,
+        };
+        let hole = (data - from).min(len);
+        let is_long = hole > 0 && hole >= STEP.min(len);
+        if is_long && self.stretch(who, target.file, to, to + hole)? {
+            return Ok(hole);
+        }
+        let most = STEP.min(len);
+        let step =
+            hole.min(most) + self.before_hole(source.file, data, most.saturating_sub(hole))?;
+        let step = step as usize;
+        let len = self.read_file(source.file, from, buffer.get_mut(..step).unwrap_or_default())?;
         let bytes = buffer.get(..len).unwrap_or_default();
         self.write(who, target.file, WriteAt::Offset(to), bytes).map(|(_, len)| len)
     }
 
-    /// If the next [`STEP`] bytes of `len` to copy, or all, are a hole, and the target has nothing
-    /// there: lets it have a hole, too, and says how long.
-    fn skip_hole(
-        &self,
-        who: &Credentials,
-        (source, from): (&OpenFile, u64),
-        (target, to): (&OpenFile, u64),
-        len: u64,
-    ) -> Result<u64> {
-        let data = match self.seek(source.file, Seek::Data, from) {
-            Ok(data) => data,
-            // All the rest, unless the file has become shorter.
-            Err(Error::Refused(Errno::ENXIO)) => self.inode(source.file)?.size.max(from),
-            Err(error) => return Err(error),
-        };
-        let hole = (data - from).min(len);
-        let is_long = hole > 0 && hole >= STEP.min(len);
-        if !is_long || !self.stretch(who, target.file, to, to + hole)? {
-            return Ok(0);
-        }
-        Ok(hole)
+    /// Bytes of `file` from `from` on before the next hole, but no more than `most`.
+    fn before_hole(&self, file: FileId, from: u64, most: u64) -> Result<u64> {
+        self.read(file.number, |view| {
+            let (inode, _) = load(view, file)?;
+            let mut len = 0;
+            while len < most {
+                match piece(view, inode.content, from + len, most - len)? {
+                    Piece::Hole(_) => break,
+                    bytes => len += bytes.len(),
+                }
+            }
+            Ok(len)
+        })
     }
 
     /// The inode of `file` as it is now.
