@@ -80,3 +80,17 @@ pub(crate) fn corrupt(
 ) -> conquest_pm::Error {
     conquest_pm::Error::Corrupt { what, offset, expected, found }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_region_have_numbers() {
+        use conquest_pm::Error as Core;
+        let number = |error: Core| Error::Core(error).errno();
+        assert_eq!(number(Core::Interrupted), Errno::EINTR);
+        assert_eq!(number(Core::OwnLock { lock: 1 }), Errno::EDEADLK);
+        assert_eq!(number(corrupt("something", Offset::NONE, "something else", 0)), Errno::EIO);
+    }
+}

@@ -7,6 +7,7 @@ mod store;
 
 use std::sync::atomic::Ordering;
 
+use conquest_format::fs::attributes::Header;
 use conquest_format::fs::tree::{SLOTS, Slot};
 use conquest_format::fs::{DATA, INODE, TREE};
 use conquest_format::inode::{WORDS, offset_of, word};
@@ -217,4 +218,33 @@ fn attributes_elsewhere_are_nobodys() {
     }
     assert_eq!(store.attribute(who, file, b"user.a").unwrap(), b"value");
     store.examine();
+}
+
+/// Attributes whose checksum is right but whose names are not in order can't be of ours.
+#[test]
+fn a_name_that_is_there_twice_is_damage() {
+    let store = Store::new(2);
+    let who = &root_user();
+    let file = store.file("f", b"");
+    for name in [b"user.a", b"user.b"] {
+        store.set_attribute(who, file, name, b"1234567890", Setting::Any).unwrap();
+    }
+    let at = Offset::new(word_of(&store, file, word::ATTRIBUTES) & ((1 << 48) - 1) & !63);
+    let memory = store.core().memory();
+    let len = memory.load(at, Ordering::Relaxed);
+    let places = (0..len.div_ceil(WORD)).map(|index| at.plus(index * WORD));
+    let words = places.clone().map(|place| memory.load(place, Ordering::Relaxed));
+    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    let second = bytes.windows(6).position(|name| name == b"user.b").unwrap();
+    bytes[second + 5] = b'a';
+    let header = Header::of(&bytes[..len as usize]).pack();
+    for (place, word) in bytes.chunks_exact_mut(WORD as usize).zip(header) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    for (place, word) in places.zip(bytes.chunks_exact(WORD as usize)) {
+        memory.put(place, u64::from_le_bytes(word.try_into().unwrap()), Ordering::Relaxed);
+    }
+    is_damage(store.attributes(who, file));
+    is_damage(store.attribute(who, file, b"user.b"));
+    is_damage(store.set_attribute(who, file, b"user.c", b"", Setting::Any));
 }

@@ -5,8 +5,11 @@
 mod feed_support;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use conquest_access::Removal;
+use conquest_format::feed::{BATCH_HEADER, BatchHeader};
 use conquest_format::inode::flag;
 use conquest_fs::attributes::SetTime;
 use conquest_fs::content::{Allocate, WriteAt};
@@ -16,8 +19,9 @@ use conquest_fs::open::How;
 use conquest_fs::paths::Path;
 use conquest_fs::walk::Base;
 use conquest_fs::xattr::Setting;
-use conquest_fs::{Error, FileId, Result};
+use conquest_fs::{Errno, Error, FileId, Result};
 use conquest_pm::media::{Mapped, OsHost};
+use conquest_pm::memory::Memory;
 use conquest_testkit::files::root_user;
 use feed_support::{Files, store};
 
@@ -323,4 +327,57 @@ fn open_files() {
     scene.expect(&["Attributes b"], |files, _| files.close(&kept));
     let missing = scene.files.remove(who, root, b"a", Removal::File);
     assert!(matches!(missing, Err(Error::Refused(_))));
+}
+
+#[test]
+fn waiting_ends_when_there_is_more_to_take() {
+    let who = &root_user();
+    let mut scene = Scene::new();
+    let root = scene.files.root();
+    for name in [b"a", b"b"] {
+        scene.files.create(who, root, name, New::Regular, 0o600).unwrap();
+    }
+    scene.told();
+    let mut name: NameBuffer = [0; 255];
+    assert!(!scene.follower.wait(Duration::from_millis(1)).unwrap());
+    scene.files.rename(who, root, b"a", root, b"b", Renaming::Exchange).unwrap();
+    let mut told = 0;
+    // All of it came at once, and is given one by one.
+    while scene.follower.wait(Duration::ZERO).unwrap() {
+        let next = scene.follower.next(&mut name).unwrap();
+        let Some(Told::Notice(notice)) = next else { panic!("{next:?}") };
+        assert_ne!(notice.cookie >> 48, 0);
+        told += 1;
+    }
+    assert_eq!((told, scene.follower.next(&mut name).unwrap()), (4, None));
+}
+
+/// A notice that makes no sense is an error, once; what comes after it is told.
+#[test]
+fn damage_is_passed_over() {
+    let who = &root_user();
+    let mut scene = Scene::new();
+    let root = scene.files.root();
+    let mut name: NameBuffer = [0; 255];
+    let make = |files: &Files, name: &[u8]| {
+        files.create(who, root, name, New::Regular, 0o600).unwrap();
+    };
+    make(&scene.files, b"a");
+    let Ok(Some(Told::Notice(first))) = scene.follower.next(&mut name) else { panic!("nothing") };
+    make(&scene.files, b"b");
+    make(&scene.files, b"c");
+    // Where the second batch begins is not told: the header shows it.
+    let (lane, from) = ((first.cookie >> 48) as u32 - 1, first.cookie & ((1 << 48) - 1));
+    let (geometry, memory) = (scene.files.core().geometry(), scene.files.core().memory());
+    let word = |position| memory.load(geometry.ring_word(lane, position), Ordering::Relaxed);
+    let is_batch = |&position: &u64| {
+        BatchHeader::unpack([word(position), word(position + 1)], position).is_some()
+    };
+    let second = (from + 1..from + 64).find(is_batch).unwrap();
+    memory.put(geometry.ring_word(lane, second + BATCH_HEADER), 0, Ordering::Relaxed);
+    let told = scene.follower.next(&mut name).unwrap_err();
+    assert_eq!(told.errno(), Errno::EIO);
+    let Ok(Some(Told::Notice(third))) = scene.follower.next(&mut name) else { panic!("nothing") };
+    assert_eq!(&name[..third.name_len], b"c");
+    assert_eq!(scene.follower.next(&mut name).unwrap(), None);
 }
