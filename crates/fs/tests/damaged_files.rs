@@ -13,7 +13,7 @@ use conquest_format::fs::{DATA, INODE, TREE};
 use conquest_format::inode::{WORDS, offset_of, word};
 use conquest_format::{Offset, PAGE, WORD, pointer};
 use conquest_fs::content::{Allocate, WriteAt};
-use conquest_fs::names::{New, Removal};
+use conquest_fs::names::{New, Removal, Renaming};
 use conquest_fs::xattr::Setting;
 use conquest_fs::{Errno, Error, FileId};
 use conquest_pm::memory::Memory;
@@ -103,6 +103,32 @@ fn an_entry_that_leads_to_no_inode_is_refused() {
     store.alter(directory, |words| words[index(word::PARENT)] = free);
     is_damage(store.lookup(&root_user(), directory, b".."));
     assert_ne!(store.check().unwrap().findings, []);
+}
+
+/// Who moves a directory looks at the way up from where it is moved to.
+#[test]
+fn a_way_up_that_leads_nowhere_ends() {
+    let store = Store::new(2);
+    let who = &root_user();
+    let free = store.file("f", b"some").number + 40;
+    let [moved, one, two, three] =
+        ["m", "1", "1/2", "1/2/3"].map(|path| store.make(path, New::Directory, 0o755));
+    let move_to = |to| store.rename(who, store.root(), b"m", to, b"m", Renaming::Replace);
+    // A circle: of all three, of two, of one.
+    for last in [three, two, one] {
+        store.alter(one, |words| words[index(word::PARENT)] = last.number);
+        is_damage(move_to(three));
+    }
+    // To nothing that there is, and to what can't be.
+    for bad in [free, free + 1, u64::MAX] {
+        store.alter(one, |words| words[index(word::PARENT)] = bad);
+        let refused = move_to(three).unwrap_err();
+        assert_eq!(refused.errno(), Errno::ENOENT, "{bad:#x}");
+    }
+    store.alter(one, |words| words[index(word::PARENT)] = store.root().number);
+    move_to(three).unwrap();
+    assert_eq!(store.lookup(who, three, b"m").unwrap().unwrap().0, moved);
+    store.examine();
 }
 
 #[test]

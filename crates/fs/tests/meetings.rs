@@ -333,6 +333,17 @@ fn who_waits_for_a_lock_does_not_nap_in_vain() {
     };
     assert_eq!(meet_as(&options, nothing, [&records, &records], |_| true), 0);
     assert_eq!(meet_as(&options, nothing, [&flocks, &flocks], |_| true), 0);
+    // The last of those who share a description gives up its locks.
+    let shared = |files: &SimFiles| {
+        let open = open(files, "a", libc::O_RDWR)?;
+        let parcel = files.core().parcel()?;
+        files.pack(&parcel, &open)?;
+        let passed = files.unpack(parcel)?;
+        files.flock(&open, Some(Mode::Exclusive), Wait::Forever)?;
+        files.close(&open)?;
+        passed.iter().try_for_each(|(_, open)| files.close(open))
+    };
+    assert_eq!(meet_as(&options, nothing, [&shared, &shared], |_| true), 0);
 }
 
 #[test]

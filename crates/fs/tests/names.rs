@@ -10,7 +10,7 @@ use conquest_format::WORD;
 use conquest_format::inode::word;
 use conquest_fs::attributes::Stat;
 use conquest_fs::dir::FileType;
-use conquest_fs::names::{LINKS_MAX, New, Removal, Renaming};
+use conquest_fs::names::{LINKS_MAX, LISTED_MAX, New, Removal, Renaming};
 use conquest_fs::xattr::Setting;
 use conquest_fs::{Errno, Error, FileId, NewFileSystem};
 use conquest_pm::Mode;
@@ -325,6 +325,17 @@ fn listings_go_on_from_their_cookies() {
     for cookie in [1 << 53, u64::MAX] {
         assert_eq!(list(cookie, 10), []);
     }
+    // Room for no entry is an error, unless there is none.
+    let files: &store::Files = &store;
+    let listed = |cookie, room| {
+        let mut out = vec![0; room];
+        files.list(directory, cookie, &mut out).map(Iterator::count)
+    };
+    let least = (1..LISTED_MAX).find(|&room| listed(0, room).is_ok()).unwrap();
+    assert_eq!(listed(0, least).unwrap(), 1);
+    assert_eq!(refused(listed(0, least - 1)), Errno::EINVAL);
+    assert_eq!(refused(listed(1, least - 1)), Errno::EINVAL);
+    assert_eq!(listed(whole.last().unwrap().cookie, 0).unwrap(), 0);
 }
 
 #[test]

@@ -152,8 +152,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             found => found?,
         };
         let hole = (data - from).min(len);
-        let is_long = hole > 0 && hole >= STEP.min(len);
-        if is_long && self.stretch(who, target.file, to, to + hole)? {
+        if hole >= STEP.min(len) && self.stretch(who, target.file, to, to + hole)? {
             return Ok(hole);
         }
         let most = STEP.min(len);
