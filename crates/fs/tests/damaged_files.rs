@@ -274,3 +274,21 @@ fn a_name_that_is_there_twice_is_damage() {
     is_damage(store.attribute(who, file, b"user.b"));
     is_damage(store.set_attribute(who, file, b"user.c", b"", Setting::Any));
 }
+
+/// Nobody else has to do with what is damaged: closing it ends, and others go on.
+#[test]
+fn a_damaged_file_without_a_name_stops_nobody() {
+    let store = Store::new(2);
+    let who = &root_user();
+    let file = store.file("f", &[1; 5000]);
+    let open = store.open_path(who, "f", libc::O_RDWR).unwrap();
+    store.remove(who, store.root(), b"f", Removal::File).unwrap();
+    assert_eq!(store.core().orphans().count(), 1);
+    let at = offset_of(file.number).unwrap().plus(word::SIZE);
+    let memory = store.core().memory();
+    memory.put(at, memory.load(at, Ordering::Relaxed) ^ 1 << 40, Ordering::Relaxed);
+    store.close(&open).unwrap();
+    assert_eq!(store.core().orphans().count(), 0);
+    let other = store.file("g", b"some");
+    assert_eq!(store.get(other), b"some");
+}

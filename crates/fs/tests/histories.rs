@@ -11,6 +11,7 @@ use conquest_access::Removal;
 use conquest_format::checksum;
 use conquest_fs::content::WriteAt;
 use conquest_fs::names::{New, Renaming};
+use conquest_fs::open::{How, OpenFile, Whence};
 use conquest_fs::{Errno, Error, FileId};
 use conquest_testkit::files::{LISTING, SimFiles, attach, base, describe, root_user, shape};
 use conquest_testkit::judge::judge;
@@ -53,6 +54,10 @@ enum Op {
     /// Writes so many bytes to this place of one of them, or to the end.
     Write(usize, Option<u64>, u64),
     Truncate(usize, u64),
+    /// So many bytes at the position of a description that all share.
+    ReadNext(usize),
+    WriteNext(u64),
+    Seek(i64, Whence),
 }
 
 impl Op {
@@ -70,7 +75,12 @@ impl Op {
         };
         let (first, second) = (place(), place());
         let (which, len) = (rng.below(2) as usize, 1 + rng.below(6000));
-        match rng.below(28) {
+        match rng.below(36) {
+            28..=30 => Op::WriteNext(1 + rng.below(200)),
+            31 | 32 => Op::ReadNext(1 + rng.below(60) as usize),
+            33 => Op::Seek(0, Whence::Current),
+            34 => Op::Seek(rng.below(40) as i64 - 20, Whence::Current),
+            35 => Op::Seek(rng.below(90) as i64, Whence::Start),
             20 | 21 => Op::Read(which),
             22 | 23 => Op::Write(which, Some(rng.below(12_000)), len),
             24 | 25 => Op::Write(which, None, len),
@@ -140,6 +150,16 @@ impl Op {
                 let written = files.write(who, known.contents[which], at, &bytes)?;
                 Ok(format!("{written:?}"))
             }
+            Op::ReadNext(len) => {
+                let mut bytes = vec![0; len];
+                let len = files.read_next(&known.open, &mut bytes)?;
+                Ok(format!("{len} {:x}", checksum(0, &bytes[..len])))
+            }
+            Op::WriteNext(len) => {
+                let bytes = vec![len as u8 | 1; len as usize];
+                Ok(files.write_next(who, &known.open, &bytes)?.to_string())
+            }
+            Op::Seek(offset, whence) => Ok(files.seek_to(&known.open, offset, whence)?.to_string()),
             Op::Truncate(which, size) => {
                 files.truncate(who, known.contents[which], size).map(nothing)
             }
@@ -153,10 +173,28 @@ struct Known {
     directories: Vec<FileId>,
     /// One with packed content, and one with a tree.
     contents: [FileId; 2],
+    /// The one with packed content.
+    open: OpenFile,
 }
 
 impl Known {
-    fn new(files: &SimFiles) -> Known {
+    /// What is known to each of `all`.
+    fn of_all(all: &[SimFiles]) -> Vec<Known> {
+        let (first, others) = all.split_first().unwrap();
+        let how = How::from_open(libc::O_RDWR as u32, 0).unwrap();
+        let file = first.lookup(&root_user(), first.root(), b"a").unwrap().unwrap().0;
+        let open = first.open_file(&root_user(), file, &how).unwrap();
+        let mut known = vec![Known::new(first, open)];
+        for files in others {
+            let parcel = first.core().parcel().unwrap();
+            first.pack(&parcel, &open).unwrap();
+            let parcel = files.core().receive(parcel.slot(), parcel.into_carried()).unwrap();
+            known.push(Known::new(files, files.unpack(parcel).unwrap()[0].1));
+        }
+        known
+    }
+
+    fn new(files: &SimFiles, open: OpenFile) -> Known {
         let find = |name: &str| match name {
             "" => files.root(),
             name => {
@@ -166,7 +204,7 @@ impl Known {
         };
         let directories = DIRECTORIES.map(find).to_vec();
         let tree = files.lookup(&root_user(), find("e"), b"f").unwrap().unwrap().0;
-        Known { file: find("a"), directories, contents: [find("a"), tree] }
+        Known { file: find("a"), directories, contents: [find("a"), tree], open }
     }
 }
 
@@ -186,6 +224,11 @@ fn attempt(files: &SimFiles, known: &Known, op: Op) -> Outcome {
     op.perform(files, known).map_err(|error| error.errno())
 }
 
+/// The tree, and the position that all share.
+fn tell(files: &SimFiles, known: &Known) -> Result<String, String> {
+    Ok(format!("{}position {}", describe(files)?, files.position(&known.open)))
+}
+
 /// What trees there are, by what was done to the first one.
 struct Trees {
     image: Arc<Image>,
@@ -202,10 +245,10 @@ impl Trees {
             let memory = RecordingMemory::new(Arc::clone(image), geometry.volatile(), false);
             let world = World::new(memory.clock());
             let files = attach(DyingMemory::counting(memory.actor(0)), &world, 0).unwrap();
-            let known = Known::new(&files);
-            let perform = |&index: &usize| attempt(&files, &known, history[index].op);
+            let known = &Known::of_all(core::slice::from_ref(&files))[0];
+            let perform = |&index: &usize| attempt(&files, known, history[index].op);
             let done = order.iter().map(perform).collect();
-            (done, describe(&files).unwrap())
+            (done, tell(&files, known).unwrap())
         })
     }
 }
@@ -247,7 +290,7 @@ fn script(run: u64, actor: u32) -> Vec<Op> {
 struct State {
     number: u64,
     files: Vec<SimFiles>,
-    known: Known,
+    known: Vec<Known>,
     time: AtomicU64,
     history: Mutex<Vec<Done>>,
 }
@@ -271,7 +314,7 @@ fn every_history_is_one_of_operations_in_some_order() {
         let world = World::new(memory.clock());
         let process = |id| attach(DyingMemory::counting(memory.actor(id)), &world, id).unwrap();
         let files: Vec<SimFiles> = (0..ACTORS).map(process).collect();
-        let known = Known::new(&files[0]);
+        let known = Known::of_all(&files);
         let (time, history) = (AtomicU64::new(0), Mutex::default());
         (memory, State { number, files, known, time, history })
     };
@@ -279,7 +322,7 @@ fn every_history_is_one_of_operations_in_some_order() {
         let now = || state.time.fetch_add(1, Ordering::SeqCst);
         for op in script(state.number, id) {
             let begun = now();
-            let outcome = attempt(&state.files[id as usize], &state.known, op);
+            let outcome = attempt(&state.files[id as usize], &state.known[id as usize], op);
             let (actor, ended) = (id as usize, now());
             state.history.lock().unwrap().push(Done { actor, op, outcome, begun, ended });
         }
@@ -288,7 +331,7 @@ fn every_history_is_one_of_operations_in_some_order() {
     let mut met = 0;
     let verdict = |state: &State, memory: &RecordingMemory| {
         let history = state.history.lock().unwrap().clone();
-        let end = describe(&state.files[0])?;
+        let end = tell(&state.files[0], &state.known[0])?;
         judge(memory.image())?;
         let mut trees = Trees { image: Arc::clone(&image), known: HashMap::new() };
         let overlap = |one: &Done| {

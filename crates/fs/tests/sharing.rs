@@ -8,11 +8,12 @@
 mod store_support;
 
 use std::fs::File;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path as HostPath;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conquest_fs::locks::{self, Mode, Owner, Record, Wait};
 use conquest_fs::names::Removal;
@@ -358,4 +359,55 @@ fn a_lock_of_a_shared_description_outlives_its_setter() {
     files.close(&shared).unwrap();
     files.flock(&other, Some(Mode::Exclusive), Wait::No).unwrap();
     process::reap();
+}
+
+/// Bytes of a record of the log that two processes write.
+const RECORD: usize = 16;
+
+/// Two processes write a log through one description, and one of them is killed: the log has
+/// records only, all that were acknowledged, and no gap.
+#[test]
+fn a_writer_who_is_killed_leaves_no_gap() {
+    let files = store(4, locks::END);
+    for round in 0..40 {
+        let log = open(&files, "log", libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC);
+        let parcel = files.core().parcel().unwrap();
+        files.pack(&parcel, &log).unwrap();
+        // A byte for each record that was acknowledged.
+        let (mut told, mut tell) = std::io::pipe().unwrap();
+        let child = fork(|| {
+            let parcel = files.core().receive(parcel.slot(), parcel.into_carried()).unwrap();
+            let inside = files.unpack(parcel).unwrap();
+            loop {
+                let written = files.write_next(&root(), &inside[0].1, &[b'c'; RECORD]);
+                assert_eq!(written.unwrap(), RECORD);
+                tell.write_all(&[1]).unwrap();
+            }
+        });
+        let child = Process::find(child.number());
+        drop(tell);
+        let mut ours = 0;
+        let mut first = [0];
+        told.read_exact(&mut first).unwrap();
+        let begin = Instant::now();
+        let write = || files.write_next(&root(), &log, &[b'p'; RECORD]).unwrap();
+        while begin.elapsed() < Duration::from_micros(200 + 17 * round) {
+            ours += write() / RECORD;
+        }
+        child.kill();
+        ours += (0..3).map(|_| write() / RECORD).sum::<usize>();
+        let mut bytes = vec![0; files.stat(log.file).unwrap().size as usize + 1];
+        let len = files.read_file(log.file, 0, &mut bytes).unwrap();
+        let records = bytes[..len].chunks(RECORD);
+        let of = |byte: u8| records.clone().filter(|record| *record == [byte; RECORD]).count();
+        let mut rest = Vec::new();
+        told.read_to_end(&mut rest).unwrap();
+        let childs = 1 + rest.len();
+        assert_eq!(of(b'p'), ours, "round {round}");
+        assert!((childs..=childs + 1).contains(&of(b'c')), "round {round}");
+        assert_eq!(of(b'p') + of(b'c'), records.len(), "round {round}");
+        assert_eq!(files.position(&log), len as u64, "round {round}");
+        files.close(&log).unwrap();
+        process::reap();
+    }
 }

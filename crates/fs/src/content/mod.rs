@@ -34,6 +34,7 @@ pub(crate) use cut::{finish_cut, reap, stage_trim};
 use freed::Freed;
 pub(crate) use patch::{Fill, Parts};
 pub(crate) use read::{STEP, copy_out};
+pub(crate) use write::Begin;
 
 use conquest_format::fs::DATA;
 use conquest_format::inode::Content;

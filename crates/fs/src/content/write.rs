@@ -20,6 +20,7 @@ use crate::content::tree::{self, Way};
 use crate::content::{Freed, IN_PLACE_MAX, Piece, part_of_run, piece};
 use crate::error::corrupt;
 use crate::inode::{Draft, FileId};
+use crate::open::OpenFile;
 use crate::{Error, FileSystem, Result};
 
 /// Pages up to which an extent is rather made anew than made a tree.
@@ -36,6 +37,15 @@ pub enum WriteAt {
     Offset(u64),
     /// From the end on, wherever that is then.
     End,
+}
+
+/// Where to write, as an open file may have it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begin<'o> {
+    /// None is the position.
+    pub(crate) from: Option<WriteAt>,
+    /// Whose position is moved behind what is written.
+    pub(crate) moved: Option<&'o OpenFile>,
 }
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
@@ -59,19 +69,19 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         at: WriteAt,
         bytes: &[u8],
     ) -> Result<(u64, u64)> {
-        self.write_fill(who, file, at, Fill::Bytes(bytes))
+        self.write_fill(who, file, Begin { from: Some(at), moved: None }, Fill::Bytes(bytes))
     }
 
-    /// [`Self::write`] for what may be in several buffers.
+    /// [`Self::write`] for what may be in several buffers, and at a position.
     pub(crate) fn write_fill(
         &self,
         who: &Credentials,
         file: FileId,
-        at: WriteAt,
+        begin: Begin<'_>,
         fill: Fill<'_>,
     ) -> Result<(u64, u64)> {
         loop {
-            match self.try_write(who, file, at, fill) {
+            match self.try_write(who, file, begin, fill) {
                 Err(Error::Core(conquest_pm::Error::Again)) => {}
                 written => return written,
             }
@@ -82,16 +92,19 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         &self,
         who: &Credentials,
         file: FileId,
-        at: WriteAt,
+        begin: Begin<'_>,
         fill: Fill<'_>,
     ) -> Result<(u64, u64)> {
         let mut tx = self.core().begin()?;
         self.keep_reserve(&mut tx, who);
         self.lock(&mut tx, false, [Some(file)])?;
         let mut draft = open_regular(&tx, file)?;
-        let start = match at {
-            WriteAt::Offset(offset) => offset,
-            WriteAt::End => draft.inode.size,
+        // Given back before the lock.
+        let mut position = begin.moved.map(|open| self.take_position(open));
+        let start = match begin.from {
+            Some(WriteAt::Offset(offset)) => offset,
+            Some(WriteAt::End) => draft.inode.size,
+            None => position.as_ref().map_or(0, |position| position.from),
         };
         let patch = Patch { at: start, fill };
         let most = self.size_max().saturating_sub(start).min(patch.len());
@@ -112,12 +125,16 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             left = left.from(left.at + write_some(tx, draft, &left, &mut full)?);
             Ok(left.len() == 0)
         });
-        match written {
-            Ok(_) => Ok((start, most)),
+        let len = match written {
+            Ok(_) => most,
             // What is done stays, and the rest is told to be missing.
-            Err(_) if done > start => Ok((start, done - start)),
-            Err(error) => Err(error),
+            Err(_) if done > start => done - start,
+            Err(error) => return Err(error),
+        };
+        if let Some(position) = &mut position {
+            position.to = start + len;
         }
+        Ok((start, len))
     }
 
     /// Changes the content of a file record after record, until `step` says that it was the last

@@ -62,7 +62,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if copied > 0 {
             for (end, moved) in [(source, from + copied), (target, to + copied)] {
                 if end.at.is_none() {
-                    self.set_position(end.open, moved);
+                    self.move_position(end.open, |_| Ok(moved))?;
                 }
             }
         }

@@ -5,7 +5,7 @@ use conquest_format::inode::{FileType, Inode, flag};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::content::{Fill, WriteAt};
+use crate::content::{Begin, Fill, WriteAt};
 use crate::inode::{Draft, FileId};
 use crate::open::OpenFile;
 use crate::{Error, FileSystem, Result, file_system::Attempt};
@@ -60,7 +60,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// As [`Self::read_at`].
     pub fn read_next(&self, open: &OpenFile, out: &mut [u8]) -> Result<usize> {
         loop {
-            let from = self.position(open);
+            let from = self.free_position(open)?;
             let len = self.read_at(open, from, out)?;
             if len == 0 || self.advance(open, from, from + len as u64) {
                 return Ok(len);
@@ -104,38 +104,14 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         appends: bool,
         fill: Fill<'_>,
     ) -> Result<usize> {
-        let (from, claimed) = match at {
-            _ if appends => {
-                let (start, len) = self.write_fill(who, open.file, WriteAt::End, fill)?;
-                if at.is_none() {
-                    self.set_position(open, start + len);
-                }
-                return Ok(len as usize);
-            }
-            Some(at) => {
-                let (_, len) = self.write_fill(who, open.file, WriteAt::Offset(at), fill)?;
-                return Ok(len as usize);
-            }
-            None => self.claim_position(open, fill.len()),
+        let from = match at {
+            _ if appends => Some(WriteAt::End),
+            Some(at) => Some(WriteAt::Offset(at)),
+            None => None,
         };
-        let written = self.write_fill(who, open.file, WriteAt::Offset(from), fill);
-        let len = written.as_ref().map_or(0, |(_, len)| *len);
-        if from + len != claimed {
-            // Unless somebody has written behind it meanwhile.
-            self.advance(open, claimed, from + len);
-        }
-        written.map(|(_, len)| len as usize)
-    }
-
-    /// Moves the position of `open` ahead by `len` bytes: from where, and to where.
-    fn claim_position(&self, open: &OpenFile, len: u64) -> (u64, u64) {
-        loop {
-            let from = self.position(open);
-            let to = from.saturating_add(len).min(self.size_max().max(from));
-            if self.advance(open, from, to) {
-                return (from, to);
-            }
-        }
+        let moved = at.is_none().then_some(open);
+        let (_, len) = self.write_fill(who, open.file, Begin { from, moved }, fill)?;
+        Ok(len as usize)
     }
 
     /// Makes the file as long as `size` bytes, as `ftruncate`.

@@ -66,12 +66,10 @@ pub fn bury<M: Memory, H: Host>(
     let settled = settle(tx, number, held, orphan);
     match remains.and_then(|remains| settled.map(|()| remains)) {
         Ok(remains) => Ok(remains),
-        // What is damaged is left to be repaired; it must not stop everybody.
-        Err(Error::Core(conquest_pm::Error::Corrupt { .. }) | Error::Stale | Error::Refused(_)) => {
-            tx.set_orphan(held.holding, 0)?;
-            Ok(Remains::Nothing)
+        Err(Error::Core(error)) if !matches!(error, conquest_pm::Error::Corrupt { .. }) => {
+            Err(error)
         }
-        Err(Error::Core(error)) => Err(error),
+        // What is damaged is left to be repaired; it must not stop everybody.
         Err(_) => {
             tx.set_orphan(held.holding, 0)?;
             Ok(Remains::Nothing)

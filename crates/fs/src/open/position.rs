@@ -1,9 +1,17 @@
 //! The position of an open file: where the next read or write begins.
+//!
+//! Who writes at the position, or appends, moves it while he holds the file's lock: others who
+//! share it write behind him. Until he is done its word says that it is taken, so that nobody else
+//! moves it: they wait for the lock. If he dies before, it is where it was, and what he wrote to
+//! the file is written over by the next one: nobody had been told that it was there.
+//!
+//! Who reads at the position moves it only if it still is where he has read, and else reads again.
 
 use conquest_access::Errno;
 use conquest_format::inode::FileType;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
+use conquest_pm::{Core, Holding};
 
 use crate::content::Seek;
 use crate::open::OpenFile;
@@ -11,6 +19,8 @@ use crate::{FileSystem, Result};
 
 /// Word of a holding: the position, in bytes, or a directory's cookie.
 const POSITION: u64 = 1;
+/// Bit of that word: somebody writes at the position, who holds the file's lock exclusively.
+const TAKEN: u64 = 1 << 63;
 
 /// What an offset is counted from: `SEEK_SET` and so on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,20 +37,73 @@ pub enum Whence {
     Hole,
 }
 
+/// The position of a description, taken until this is dropped by one who holds the file's lock
+/// exclusively all the time.
+pub(crate) struct Taken<'f, M: Memory, H: Host> {
+    core: &'f Core<M, H>,
+    home: Holding,
+    /// Where it is.
+    pub(crate) from: u64,
+    /// Where it will be.
+    pub(crate) to: u64,
+}
+
+impl<M: Memory, H: Host> Drop for Taken<'_, M, H> {
+    fn drop(&mut self) {
+        self.core.set_held(self.home, POSITION, self.to);
+    }
+}
+
 impl<M: Memory, H: Host> FileSystem<M, H> {
     /// The position of `open`.
     pub fn position(&self, open: &OpenFile) -> u64 {
-        self.core().held(open.home, POSITION)
+        self.core().held(open.home, POSITION) & !TAKEN
     }
 
-    /// Sets the position of `open`.
-    pub(crate) fn set_position(&self, open: &OpenFile, position: u64) {
-        self.core().set_held(open.home, POSITION, position);
+    /// Takes the position of `open`, whose file's lock the caller holds exclusively.
+    pub(crate) fn take_position(&self, open: &OpenFile) -> Taken<'_, M, H> {
+        let (core, home) = (self.core(), open.home);
+        loop {
+            let word = core.held(home, POSITION);
+            // Whoever had taken it has died: the lock is ours.
+            let from = word & !TAKEN;
+            if core.replace_held(home, POSITION, word, from | TAKEN) {
+                return Taken { core, home, from, to: from };
+            }
+        }
     }
 
-    /// Moves the position of `open` on from `from` to `to`; whether it was still there.
-    pub(crate) fn advance(&self, open: &OpenFile, from: u64, to: u64) -> bool {
+    /// The position of `open` when nobody has taken it.
+    pub(super) fn free_position(&self, open: &OpenFile) -> Result<u64> {
+        loop {
+            let word = self.core().held(open.home, POSITION);
+            if word & TAKEN == 0 {
+                return Ok(word);
+            }
+            let mut tx = self.core().begin()?;
+            self.lock(&mut tx, false, [Some(open.file)])?;
+            drop(self.take_position(open));
+        }
+    }
+
+    /// Moves the position of `open`, which is free, on from `from` to `to`; whether it was there.
+    pub(super) fn advance(&self, open: &OpenFile, from: u64, to: u64) -> bool {
         self.core().replace_held(open.home, POSITION, from, to)
+    }
+
+    /// Moves the position of `open` to what `to` makes of it: there.
+    pub(super) fn move_position(
+        &self,
+        open: &OpenFile,
+        to: impl Fn(u64) -> Result<u64>,
+    ) -> Result<u64> {
+        loop {
+            let from = self.free_position(open)?;
+            let to = to(from)?;
+            if from == to || self.advance(open, from, to) {
+                return Ok(to);
+            }
+        }
     }
 
     /// Sets the position of `open`, as `lseek`: the new one.
@@ -62,20 +125,20 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let most = if is_directory { i64::MAX } else { self.size_max().cast_signed() };
         let base = match whence {
-            Whence::Start => 0,
-            Whence::Current => self.position(open).cast_signed(),
-            Whence::End => self.stat(open.file)?.size.cast_signed(),
+            Whence::Start => Some(0),
+            Whence::Current => None,
+            Whence::End => Some(self.stat(open.file)?.size.cast_signed()),
             Whence::Data | Whence::Hole => {
                 let what = if whence == Whence::Data { Seek::Data } else { Seek::Hole };
                 let from = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
                 let found = self.seek(open.file, what, from)?;
-                self.set_position(open, found);
-                return Ok(found);
+                return self.move_position(open, |_| Ok(found));
             }
         };
-        let position = base.checked_add(offset).filter(|new| (0..=most).contains(new));
-        let position = position.ok_or(Errno::EINVAL)?.cast_unsigned();
-        self.set_position(open, position);
-        Ok(position)
+        self.move_position(open, |from| {
+            let base = base.unwrap_or(from.cast_signed());
+            let position = base.checked_add(offset).filter(|new| (0..=most).contains(new));
+            Ok(position.ok_or(Errno::EINVAL)?.cast_unsigned())
+        })
     }
 }

@@ -75,7 +75,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         check_buffers(out.len())?;
         loop {
-            let from = at.unwrap_or_else(|| self.position(open));
+            let from = at.map_or_else(|| self.free_position(open), Ok)?;
             let len = check_range(from, out.iter().map(|part| part.len()))?;
             if len == 0 {
                 return Ok(0);

@@ -163,18 +163,18 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// Word `index`, 0 to 7, of `holding`. It orders nothing.
     pub fn held(&self, holding: Holding, index: u64) -> u64 {
-        self.memory.load(self.held_at(holding, index), Ordering::Relaxed)
+        self.memory.load(self.held_at(holding, index), Ordering::Acquire)
     }
 
     /// Sets word `index`, 0 to 7, of `holding`, which this process has or somebody waits for.
     pub fn set_held(&self, holding: Holding, index: u64, value: u64) {
-        self.memory.store(self.held_at(holding, index), value, Ordering::Relaxed);
+        self.memory.store(self.held_at(holding, index), value, Ordering::Release);
     }
 
     /// Changes word `index`, 0 to 7, of `holding` from `old` to `new`; whether it was `old`.
     pub fn replace_held(&self, holding: Holding, index: u64, old: u64, new: u64) -> bool {
         let at = self.held_at(holding, index);
-        self.memory.compare_exchange(at, old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.memory.compare_exchange(at, old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Wakes who sleeps on word `index`, 0 to 7, of `holding`.

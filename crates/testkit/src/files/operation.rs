@@ -6,7 +6,7 @@ use conquest_access::{Capabilities, Credentials, Removal};
 use conquest_fs::attributes::SetTime;
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::names::{New, Renaming};
-use conquest_fs::open::{End, How, OpenFile};
+use conquest_fs::open::{End, How, OpenFile, Whence};
 use conquest_fs::paths::Path as FilePath;
 use conquest_fs::walk::Base;
 use conquest_fs::xattr::Setting;
@@ -58,7 +58,7 @@ pub enum Op {
     CopyRange(&'static str, u64, &'static str, u64, u64),
     /// Writes so many bytes to this place of a file, from two buffers.
     Gather(&'static str, u64, [usize; 2]),
-    /// Opens a file and passes it on; then others write so many bytes to this place of it.
+    /// Opens a file and passes it on; who gets it writes so many bytes to this place of it.
     WritePassed(&'static str, u64, usize),
     /// Opens a file and passes it on; it is removed, and closed by all.
     UnlinkPassed(&'static str),
@@ -235,7 +235,8 @@ impl Op {
             }
             Gather(path, from, lens) => gather(files, at(path), from, lens),
             WritePassed(path, from, len) => with_passed(files, at(path), |open| {
-                files.write_at(who, open, from, &content(from, len)).map(drop)
+                files.seek_to(open, from as i64, Whence::Start)?;
+                files.write_next(who, open, &content(from, len)).map(drop)
             }),
             UnlinkPassed(path) => {
                 with_passed(files, at(path), |_| files.remove_at(who, at(path), Removal::File))
