@@ -240,3 +240,50 @@ fn the_last_component_is_told_apart() {
     let at = Path { base, bytes: b"d" };
     assert_eq!(store.stat_at(who, at, true).unwrap().file, directory);
 }
+
+/// A directory is moved out and back in all the time, while others go down into it and up again.
+#[test]
+fn nobody_gets_out_while_directories_are_moved() {
+    const MOVES: usize = 30_000;
+    let store = Store::new(4);
+    let who = &root_user();
+    let inside = store.make("in", New::Directory, 0o755);
+    let outside = store.make("out", New::Directory, 0o755);
+    store.make("in/d", New::Directory, 0o755);
+    store.file("out/secret", b"");
+    let all = &Base::new(store.root(), store.root());
+    let beneath = &Base { beneath: true, ..Base::new(store.root(), inside) };
+    let below = &Base::new(inside, inside);
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            for number in 0..MOVES {
+                let (from, to) =
+                    if number % 2 == 0 { (inside, outside) } else { (outside, inside) };
+                store.rename(who, from, b"d", to, b"d", Renaming::Replace).unwrap();
+            }
+        });
+        let how = How::from_open(libc::O_RDONLY as u32, 0).unwrap();
+        while !mover.is_finished() {
+            for base in [beneath, below] {
+                let path = path(base, "d/../secret");
+                assert!(store.walk(who, base, path.bytes, true).is_err());
+                assert!(store.open_at(who, path, &how).is_err());
+                if let Ok(parent) = store.walk_to_parent(who, base, path.bytes) {
+                    assert_eq!(parent.directory, inside);
+                }
+            }
+            // Who may go everywhere does not have to try again.
+            for path in ["in/d/../../out/secret", "in/d/../secret"].map(|name| path(all, name)) {
+                let found = [
+                    store.walk(who, all, path.bytes, true).map(drop),
+                    store.walk_to_parent(who, all, path.bytes).map(drop),
+                    store.open_at(who, path, &how).and_then(|open| store.close(&open)),
+                ];
+                for error in found.into_iter().filter_map(Result::err) {
+                    assert_eq!(error.errno(), Errno::ENOENT);
+                }
+            }
+        }
+    });
+    store.examine();
+}
