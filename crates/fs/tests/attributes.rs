@@ -10,7 +10,7 @@ use conquest_fs::Errno;
 use conquest_fs::attributes::SetTime;
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::names::{New, Removal};
-use conquest_fs::xattr::Setting;
+use conquest_fs::xattr::{NAMES_MAX, Setting};
 use conquest_testkit::files::root_user;
 use store::{SECOND, Store, refused, user};
 
@@ -298,5 +298,39 @@ fn attributes_take_as_little_space_as_they_can() {
         |len: u64| store.set_attribute(who, file, b"user.z", &vec![1; len as usize], Setting::Any);
     assert_eq!(refused(last(left - 14 + 1)), Errno::ENOSPC);
     last(left - 14).unwrap();
+    store.examine();
+}
+
+#[test]
+fn values_and_names_are_told_to_who_has_room() {
+    let store = Store::new(2);
+    let who = &root_user();
+    let file = store.file("f", b"");
+    for (name, value) in [(&b"user.a"[..], &b"12345"[..]), (b"user.long", b"")] {
+        store.set_attribute(who, file, name, value, Setting::Any).unwrap();
+    }
+    let files: &store::Files = &store;
+    let mut room = [0xFF; 20];
+    for (len, expected) in [(0, Ok(5)), (4, Err(Errno::ERANGE)), (5, Ok(5)), (6, Ok(5))] {
+        let told = files.attribute(who, file, b"user.a", &mut room[..len]);
+        assert_eq!(told.map_err(|error| error.errno()), expected);
+    }
+    assert_eq!(room[..6], *b"12345\xFF");
+    let mut room = [0xFF; 20];
+    for (len, expected) in [(0, Ok(17)), (16, Err(Errno::ERANGE)), (17, Ok(17)), (20, Ok(17))] {
+        let told = files.attributes(who, file, &mut room[..len]);
+        assert_eq!(told.map_err(|error| error.errno()), expected);
+    }
+    assert_eq!(room, *b"user.a\0user.long\0\xFF\xFF\xFF");
+    // More names than any call can tell.
+    for number in 0..NAMES_MAX / 255 + 1 {
+        let name = format!("user.{number:0>250}");
+        store.set_attribute(who, file, name.as_bytes(), b"", Setting::Any).unwrap();
+    }
+    let mut room = vec![0; 2 * NAMES_MAX];
+    assert_eq!(refused(files.attributes(who, file, &mut room)), Errno::E2BIG);
+    assert_eq!(refused(files.attributes(who, file, &mut room[..NAMES_MAX])), Errno::E2BIG);
+    assert_eq!(refused(files.attributes(who, file, &mut room[..NAMES_MAX - 1])), Errno::ERANGE);
+    assert!(files.attributes(who, file, &mut []).unwrap() > NAMES_MAX);
     store.examine();
 }
