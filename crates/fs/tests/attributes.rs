@@ -4,7 +4,9 @@
 
 mod store;
 
-use conquest_access::{Access, Capabilities, Capability, Credentials, flag};
+use conquest_access::{
+    Access, Capabilities, Capability, Credentials, IdMap, IdRange, UserNamespace, flag,
+};
 use conquest_format::PAGE;
 use conquest_fs::Errno;
 use conquest_fs::attributes::SetTime;
@@ -333,4 +335,35 @@ fn values_and_names_are_told_to_who_has_room() {
     assert_eq!(refused(files.attributes(who, file, &mut room[..NAMES_MAX - 1])), Errno::ERANGE);
     assert!(files.attributes(who, file, &mut []).unwrap() > NAMES_MAX);
     store.examine();
+}
+
+/// Ids in access lists are told as the caller's namespace knows them; capabilities need room.
+#[test]
+fn values_are_told_as_the_caller_knows_them() {
+    let store = Store::new(2);
+    let who = &root_user();
+    let file = store.file("f", b"");
+    let acl = b"system.posix_acl_access";
+    let list = |id: u32| {
+        let mut bytes = 2_u32.to_le_bytes().to_vec();
+        for (tag, id) in [(1, u32::MAX), (2, id), (4, u32::MAX), (16, u32::MAX), (32, u32::MAX)] {
+            bytes.extend([tag, 0, 6, 0]);
+            bytes.extend(id.to_le_bytes());
+        }
+        bytes
+    };
+    store.set_attribute(who, file, acl, &list(1007), Setting::Any).unwrap();
+    let ranges = [IdRange { inside: 0, outside: 1000, count: 100 }];
+    let (users, groups) = (IdMap(&ranges), IdMap(&ranges));
+    let namespace = UserNamespace { users, groups };
+    let inside = &Credentials { namespace: Some(namespace), ..user(1000) };
+    assert_eq!(store.attribute(who, file, acl).unwrap(), list(1007));
+    assert_eq!(store.attribute(inside, file, acl).unwrap(), list(7));
+    let capability = [1, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let name = b"security.capability";
+    store.set_attribute(who, file, name, &capability, Setting::Any).unwrap();
+    assert_eq!(store.attribute(who, file, name).unwrap(), capability);
+    let files: &store::Files = &store;
+    let mut room = [0; 19];
+    assert_eq!(refused(files.attribute(who, file, name, &mut room)), Errno::ERANGE);
 }

@@ -15,6 +15,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use conquest_fs::feed::{NoticeKind, Told};
 use conquest_fs::locks::{self, Mode, Owner, Record, Wait};
 use conquest_fs::names::Removal;
 use conquest_fs::open::share::Status;
@@ -410,4 +411,36 @@ fn a_writer_who_is_killed_leaves_no_gap() {
         files.close(&log).unwrap();
         process::reap();
     }
+}
+
+/// What is buried for one who died is nobody's doing, whoever is told of it.
+#[test]
+fn what_goes_with_the_dead_is_nobodys_doing() {
+    let files = store(2, locks::END);
+    let line = Line::new();
+    let child = fork(|| {
+        line.serve(|_| {
+            open(&files, "gone", libc::O_RDWR | libc::O_CREAT);
+            let base = &Base::new(files.root(), files.root());
+            let path = Path { base, bytes: b"gone" };
+            files.remove_at(&root(), path, Removal::File).unwrap();
+            "removed".to_owned()
+        });
+    });
+    let child = Process::find(child.number());
+    let mut follower = files.follow();
+    assert_eq!(line.ask(0).unwrap(), "removed");
+    child.kill();
+    files.core().recover().unwrap();
+    assert_eq!(files.core().orphans().count(), 0);
+    let mut name = [0; 255];
+    let mut told = Vec::new();
+    while let Some(next) = follower.next(&mut name).unwrap() {
+        let Told::Notice(notice) = next else { panic!("{next:?}") };
+        told.push((notice.kind, follower.is_own(&notice), notice.slot.is_some()));
+    }
+    let expected = [NoticeKind::Created, NoticeKind::Removed].map(|kind| (kind, false, true));
+    assert_eq!(told[..2], expected);
+    assert_eq!(told[2..], [(NoticeKind::Gone, false, false)]);
+    process::reap();
 }
