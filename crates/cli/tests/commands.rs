@@ -32,6 +32,25 @@ fn wrong_places_are_named_with_what_to_do() {
 }
 
 #[test]
+fn a_part_of_the_space_is_set_aside_for_root() {
+    let scratch = Scratch::new();
+    let store = scratch.join("store").to_str().unwrap().to_owned();
+    printed(["mkfs", "--size-max", "64M", "--reserve", "25", &store]);
+    let told: serde_json::Value = serde_json::from_str(&printed(["df", "--json", &store])).unwrap();
+    let number = |field: &str| told["stores"][0][field].as_u64().unwrap();
+    assert_eq!(number("total_bytes"), 64 << 20);
+    assert_eq!(number("free_bytes") - number("available_bytes"), 16 << 20);
+    let lines = printed(["df", &store]);
+    let row: Vec<&str> = lines.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(row[2], (number("available_bytes") / 1024).to_string());
+    let (used, available) = (number("used_bytes"), number("available_bytes"));
+    assert_eq!(row[3], format!("{}%", (used * 100).div_ceil(used + available)));
+    let said = refused(2, ["mkfs", "--reserve", "51", "other"]);
+    assert!(said.contains("51 is not in 0..=50"), "{said}");
+    printed(["destroy", "--yes", &store]);
+}
+
+#[test]
 fn a_store_is_destroyed_only_if_that_is_meant() {
     let scratch = Scratch::new();
     let store = scratch.store("store");

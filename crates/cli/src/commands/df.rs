@@ -18,8 +18,8 @@ use crate::size::human;
 #[derive(Args)]
 #[command(
     disable_help_flag = true,
-    after_help = "Used and free add up to the most that the store can hold, as far as the file
-system of its core has that much.
+    after_help = "Used and available add up to the most that the store can hold, less what mkfs has
+set aside for root, as far as the file system of its core has that much.
 
 Example:
   conquest df -h store"
@@ -95,18 +95,18 @@ pub(crate) fn run(args: &Df) -> ExitCode {
 /// The line of a store, or that above all of them.
 fn lines(is_human: bool, usage: Option<&Usage>, name: &str) -> String {
     let title = if is_human { "Size" } else { "1K-blocks" };
-    let [total, used, free, part] = match usage {
-        None => [title, "Used", "Free", "Use%"].map(str::to_owned),
+    let [total, used, left, part] = match usage {
+        None => [title, "Used", "Avail", "Use%"].map(str::to_owned),
         Some(usage) => {
             let number = |bytes: u64| match is_human {
                 true => human(bytes),
                 false => bytes.div_ceil(1024).to_string(),
             };
-            let whole = usage.used.saturating_add(usage.free).max(1);
+            let whole = usage.used.saturating_add(usage.available).max(1);
             let part = (u128::from(usage.used) * 100).div_ceil(u128::from(whole));
-            let [total, used, free] = [usage.total, usage.used, usage.free].map(number);
-            [total, used, free, format!("{part}%")]
+            let [total, used, left] = [usage.total, usage.used, usage.available].map(number);
+            [total, used, left, format!("{part}%")]
         }
     };
-    format!("{total:>12} {used:>12} {free:>12} {part:>5} {name}\n")
+    format!("{total:>12} {used:>12} {left:>12} {part:>5} {name}\n")
 }
