@@ -159,8 +159,14 @@ fn copying_a_hole_is_a_change() {
     // The source was looked at.
     assert_eq!(store.stat(source).unwrap().atime, store.now());
     assert_eq!(store.get(target)[..2], [b'1', 0]);
-    // A copy of nothing is none.
+    // A copy of nothing is none, and no look.
     store.pass(SECOND);
+    let other = store.file("c", b"");
+    let old = store.stat(other).unwrap().atime;
+    store.pass(SECOND);
+    let unread = open(&store, "c", O_RDONLY);
+    assert_eq!(copy(&store, at(&unread, 0), at(&to, 0), 5), Ok(0));
+    assert_eq!(store.stat(other).unwrap().atime, old);
     let before = store.stamps(target);
     assert_eq!(copy(&store, at(&from, HOLE), at(&to, 0), 5), Ok(0));
     assert_eq!(store.stamps(target), before);
