@@ -135,7 +135,7 @@ impl Model {
             }
             Op::Unlink(number) => {
                 if is_directory(self.names.get(&number)) == Some(false) {
-                    self.names.remove(&number);
+                    self.remove(number);
                 }
             }
             Op::RemoveDirectory(number) => {
@@ -148,6 +148,7 @@ impl Model {
                 let fits = target.is_none()
                     || is_directory(target.as_ref()) == is_directory(source.as_ref());
                 if let Some(source) = source.filter(|&source| fits && target != Some(source)) {
+                    self.remove(new);
                     self.names.remove(&old);
                     self.names.insert(new, source);
                 }
@@ -175,6 +176,14 @@ impl Model {
         let at = at.map_or(bytes.len(), |at| at as usize);
         bytes.resize(bytes.len().max(at + new.len()), 0);
         bytes[at..at + new.len()].copy_from_slice(new);
+    }
+
+    /// Removes a name, and with a file's last one its content.
+    fn remove(&mut self, number: u64) {
+        let Some((_, file)) = self.names.remove(&number) else { return };
+        if self.names.values().all(|(_, other)| *other != file) {
+            self.contents.remove(&file);
+        }
     }
 
     fn make(&mut self, number: u64, file_type: FileType) {
