@@ -1,5 +1,8 @@
 //! Operations on names and contents by several processes at once, in random schedules: there is an
 //! order of them that explains every result and the tree in the end (linearizability).
+//!
+//! Reading at a position that others share is two steps there: the look at the bytes, and moving
+//! the position, which has to be where it was.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
@@ -56,6 +59,9 @@ enum Op {
     Truncate(usize, u64),
     /// So many bytes at the position of a description that all share.
     ReadNext(usize),
+    /// Its two steps.
+    Look(usize),
+    Move,
     WriteNext(u64),
     Seek(i64, Whence),
 }
@@ -142,7 +148,7 @@ impl Op {
             Op::Read(which) => {
                 let mut bytes = vec![0; 1 << 16];
                 let len = files.read_file(known.contents[which], 0, &mut bytes)?;
-                Ok(format!("{len} {:x}", checksum(0, &bytes[..len])))
+                Ok(told(&bytes[..len]))
             }
             Op::Write(which, at, len) => {
                 let bytes: Vec<u8> = (0..len).map(|index| (len + index) as u8 | 1).collect();
@@ -150,10 +156,11 @@ impl Op {
                 let written = files.write(who, known.contents[which], at, &bytes)?;
                 Ok(format!("{written:?}"))
             }
+            Op::Look(_) | Op::Move => unreachable!("only steps of an order"),
             Op::ReadNext(len) => {
                 let mut bytes = vec![0; len];
                 let len = files.read_next(&known.open, &mut bytes)?;
-                Ok(format!("{len} {:x}", checksum(0, &bytes[..len])))
+                Ok(told(&bytes[..len]))
             }
             Op::WriteNext(len) => {
                 let bytes = vec![len as u8 | 1; len as usize];
@@ -210,6 +217,56 @@ impl Known {
 
 type Outcome = Result<String, Errno>;
 
+/// What the bytes are in which `len` were read.
+fn told(bytes: &[u8]) -> String {
+    format!("{} {:x}", bytes.len(), checksum(0, bytes))
+}
+
+/// What readers at the shared position have seen: of each actor, where, and how many bytes.
+type Looks = [(u64, u64); ACTORS as usize];
+
+/// Does a step of an order.
+fn step(files: &SimFiles, known: &Known, looks: &mut Looks, done: &Done) -> Outcome {
+    let look = &mut looks[done.actor];
+    match done.op {
+        Op::Look(len) => {
+            let mut bytes = vec![0; len];
+            let from = files.position(&known.open);
+            let read = files.read_at(&known.open, from, &mut bytes);
+            let len = read.map_err(|error| error.errno())?;
+            *look = (from, len as u64);
+            Ok(told(&bytes[..len]))
+        }
+        // At the end there is nothing to move over.
+        Op::Move if look.1 == 0 => Ok(String::new()),
+        Op::Move if files.position(&known.open) == look.0 => {
+            let to = (look.0 + look.1) as i64;
+            let moved = files.seek_to(&known.open, to, Whence::Start);
+            moved.map(|_| String::new()).map_err(|error| error.errno())
+        }
+        Op::Move => Err(Errno::EAGAIN),
+        op => attempt(files, known, op),
+    }
+}
+
+type Step = (Done, Option<usize>);
+
+/// The steps of a history, each with the one that comes before it in any case.
+fn steps(history: &[Done]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for done in history {
+        match (done.op, &done.outcome) {
+            (Op::ReadNext(len), Ok(_)) => {
+                steps.push((Done { op: Op::Look(len), ..done.clone() }, None));
+                let moved = Done { op: Op::Move, outcome: Ok(String::new()), ..done.clone() };
+                steps.push((moved, Some(steps.len() - 1)));
+            }
+            _ => steps.push((done.clone(), None)),
+        }
+    }
+    steps
+}
+
 /// An operation that was done: between two moments.
 #[derive(Clone, Debug)]
 struct Done {
@@ -238,7 +295,7 @@ struct Trees {
 impl Trees {
     /// The outcomes of the operations of `history` that `order` names, done one after the other,
     /// and the tree after them.
-    fn after(&mut self, history: &[Done], order: &[usize]) -> &(Vec<Outcome>, String) {
+    fn after(&mut self, history: &[Step], order: &[usize]) -> &(Vec<Outcome>, String) {
         let image = &self.image;
         self.known.entry(order.to_vec()).or_insert_with(|| {
             let geometry = conquest_format::Geometry::new(shape()).unwrap();
@@ -246,7 +303,8 @@ impl Trees {
             let world = World::new(memory.clock());
             let files = attach(DyingMemory::counting(memory.actor(0)), &world, 0).unwrap();
             let known = &Known::of_all(core::slice::from_ref(&files))[0];
-            let perform = |&index: &usize| attempt(&files, known, history[index].op);
+            let mut looks = Looks::default();
+            let perform = |&index: &usize| step(&files, known, &mut looks, &history[index].0);
             let done = order.iter().map(perform).collect();
             (done, tell(&files, known).unwrap())
         })
@@ -254,10 +312,10 @@ impl Trees {
 }
 
 /// Whether the rest of the history can follow `order` in some order.
-fn is_explained(trees: &mut Trees, history: &[Done], order: &mut Vec<usize>, end: &str) -> bool {
+fn is_explained(trees: &mut Trees, history: &[Step], order: &mut Vec<usize>, end: &str) -> bool {
     let (outcomes, tree) = trees.after(history, order);
     if let (Some(&last), Some(outcome)) = (order.last(), outcomes.last())
-        && *outcome != history[last].outcome
+        && *outcome != history[last].0.outcome
     {
         return false;
     }
@@ -265,10 +323,12 @@ fn is_explained(trees: &mut Trees, history: &[Done], order: &mut Vec<usize>, end
         return tree == end;
     }
     for index in 0..history.len() {
+        let (next, before) = &history[index];
         let is_next = !order.contains(&index)
+            && before.is_none_or(|before| order.contains(&before))
             && (0..history.len())
                 .filter(|other| !order.contains(other))
-                .all(|other| history[other].ended >= history[index].begun || other == index);
+                .all(|other| history[other].0.ended >= next.begun || other == index);
         if is_next {
             order.push(index);
             let found = is_explained(trees, history, order, end);
@@ -340,7 +400,7 @@ fn every_history_is_one_of_operations_in_some_order() {
             })
         };
         met += history.iter().filter(|one| overlap(one)).count();
-        if is_explained(&mut trees, &history, &mut Vec::new(), &end) {
+        if is_explained(&mut trees, &steps(&history), &mut Vec::new(), &end) {
             return Ok(conquest_format::checksum(0, end.as_bytes()));
         }
         Err(format!("no order explains {history:#?}, which left\n{end}"))

@@ -54,7 +54,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Reads bytes from the position on to `out`, as `read`, and moves the position past them.
-    /// Bytes are read by one of those who share the position only.
+    /// Bytes are read by one of those who share the position only. They are as they were at a
+    /// moment before it moved.
     ///
     /// # Errors
     /// As [`Self::read_at`].

@@ -10,7 +10,7 @@
 //!
 //! | words of the holding | |
 //! | --- | --- |
-//! | 1 | position, in bytes, or a directory's cookie; bit 63 if somebody writes there ([`position`]) |
+//! | 1 | position, in bytes, or a directory's cookie; bit 63 if somebody writes there (`position.rs`) |
 //! | 2 | not 0 if the description may have locks |
 //! | 3 | number of its home, plus one; 0 if it is the home |
 //! | 4 | flags, as `F_GETFL` tells them |

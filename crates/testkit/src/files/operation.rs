@@ -136,7 +136,7 @@ pub const OPERATIONS: [Op; 58] = [
 ];
 
 /// Operations that need no space, as far as they are about what is there: for a store that is
-/// [`full`](full_base).
+/// [`full`](super::full_base).
 pub const ON_FULL: [Op; 14] = [
     Write("a", 3, 90),
     Write("a", 10, 3000),
