@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
+use std::io::IoSliceMut;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -159,6 +160,32 @@ fn looks_are_noted_where_somebody_writes() {
     };
     let is_right = |files: &SimFiles| bytes(files, "a").len() == 140;
     meet_as(&options(10 * RUNS), nothing, [&read, &write], is_right);
+}
+
+#[test]
+fn who_does_not_wait_is_told_that_he_would_have_to() {
+    let (seen, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+    let read = |files: &SimFiles| {
+        let open = open(files, "a", libc::O_RDONLY)?;
+        for _ in 0..5 {
+            let mut bytes = [0xEE; 100];
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            match files.read_vector(&open, Some(0), &mut parts, libc::RWF_NOWAIT as u32) {
+                Ok(len) => {
+                    assert!(len == 100 && !bytes.contains(&0xEE));
+                    seen.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    assert_eq!(error.errno(), Errno::EAGAIN);
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        files.close(&open)
+    };
+    let write = |files: &SimFiles| (0..4).try_for_each(|_| append(files, "a", b'w', 10));
+    meet(nothing, [&read, &write], |files| bytes(files, "a").len() == 140);
+    assert!(seen.into_inner() > 0 && refused.into_inner() > 0);
 }
 
 #[test]
