@@ -14,7 +14,7 @@ use conquest_fs::attributes::Stat;
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::locks::{END, Mode, Owner, Record, Wait};
 use conquest_fs::names::{New, Renaming};
-use conquest_fs::open::{How, OpenFile};
+use conquest_fs::open::{End, How, OpenFile};
 use conquest_fs::paths::Path as FilePath;
 use conquest_fs::walk::Base;
 use conquest_fs::{Errno, Error, FileId, FileSystem};
@@ -160,6 +160,36 @@ fn looks_are_noted_where_somebody_writes() {
     };
     let is_right = |files: &SimFiles| bytes(files, "a").len() == 140;
     meet_as(&options(10 * RUNS), nothing, [&read, &write], is_right);
+}
+
+#[test]
+fn holes_are_copied_where_modes_are_set() {
+    const HOLE: u64 = 40_000;
+    let prepare = |files: &SimFiles| {
+        let hole = files.create(&root_user(), files.root(), b"h", New::Regular, 0o600)?;
+        files.truncate(&root_user(), hole, HOLE)
+    };
+    let copy = |files: &SimFiles| {
+        let (source, target) = (open(files, "h", libc::O_RDONLY)?, open(files, "a", libc::O_RDWR)?);
+        for at in [100, 100 + HOLE] {
+            let source = End { open: &source, at: Some(0) };
+            let target = End { open: &target, at: Some(at) };
+            files.copy_range(&root_user(), source, target, HOLE, 0)?;
+        }
+        files.close(&source)?;
+        files.close(&target)
+    };
+    let set = |files: &SimFiles| {
+        for mode in [0o600, 0o640, 0o660, 0o666] {
+            files.set_mode(&root_user(), find(files, "a"), mode)?;
+        }
+        Ok(())
+    };
+    let is_right = |files: &SimFiles| {
+        let stat = files.stat(find(files, "a")).unwrap();
+        (stat.size, stat.mode & 0o7777) == (100 + 2 * HOLE, 0o666)
+    };
+    meet_as(&options(5 * RUNS), prepare, [&copy, &set], is_right);
 }
 
 #[test]
