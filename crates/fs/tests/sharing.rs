@@ -444,3 +444,35 @@ fn what_goes_with_the_dead_is_nobodys_doing() {
     assert_eq!(told[2..], [(NoticeKind::Gone, false, false)]);
     process::reap();
 }
+
+/// Who wants a lock notices at once that the last one who had it has died, though another process
+/// had opened the file.
+#[test]
+fn a_lock_goes_with_the_last_who_is_killed() {
+    let files = store(2, locks::END);
+    for _ in 0..5 {
+        let [shared, other] = [0, 1].map(|_| open(&files, "a", libc::O_RDWR | libc::O_CREAT));
+        files.flock(&shared, Some(Mode::Exclusive), Wait::No).unwrap();
+        let line = Line::new();
+        let parcel = files.core().parcel().unwrap();
+        files.pack(&parcel, &shared).unwrap();
+        let mut parcel = Some(parcel);
+        let child = fork(|| {
+            line.serve(|_| {
+                let parcel = parcel.take().unwrap();
+                let parcel = files.core().receive(parcel.slot(), parcel.into_carried()).unwrap();
+                files.unpack(parcel).unwrap().len().to_string()
+            });
+        });
+        drop(parcel);
+        let child = Process::find(child.number());
+        assert_eq!(line.ask(0).unwrap(), "1");
+        files.close(&shared).unwrap();
+        let refused = files.flock(&other, Some(Mode::Exclusive), Wait::No);
+        assert_eq!(refused.unwrap_err().errno(), Errno::EAGAIN);
+        child.kill();
+        files.flock(&other, Some(Mode::Exclusive), Wait::No).unwrap();
+        files.close(&other).unwrap();
+        process::reap();
+    }
+}
