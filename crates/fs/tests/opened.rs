@@ -253,17 +253,20 @@ fn who_appends_writes_at_the_end() {
     store.close(&open).unwrap();
 }
 
+/// Reads a few bytes of `f`, opened so.
+fn look(store: &Store, flags: i32) {
+    let open = store.open_path(&root_user(), "f", flags).unwrap();
+    store.read_at(&open, 0, &mut [0; 4]).unwrap();
+    store.close(&open).unwrap();
+}
+
 #[test]
 fn a_look_is_noted_after_a_change_or_a_day() {
     let store = types();
     let who = &root_user();
     let file = store.find_name("f");
     let atime = || store.stat(file).unwrap().atime;
-    let look = |flags| {
-        let open = store.open_path(who, "f", flags).unwrap();
-        store.read_at(&open, 0, &mut [0; 4]).unwrap();
-        store.close(&open).unwrap();
-    };
+    let look = |flags| look(&store, flags);
     store.pass(SECOND);
     let [.., change] = store.stamps(file);
     // Not by who asks not to be noted, nor where nobody is.
@@ -326,11 +329,7 @@ fn a_look_comes_after_what_is_of_the_same_moment() {
     let who = &root_user();
     let file = store.find_name("f");
     let atime = || store.stat(file).unwrap().atime;
-    let look = |flags| {
-        let open = store.open_path(who, "f", flags).unwrap();
-        store.read_at(&open, 0, &mut [0; 4]).unwrap();
-        store.close(&open).unwrap();
-    };
+    let look = |flags| look(&store, flags);
     let later = store.now() + DAY;
     store.set_times(who, file, SetTime::At(later), SetTime::At(later)).unwrap();
     look(O_RDONLY);
