@@ -54,6 +54,8 @@ numbers! {
     EAGAIN: "Too much changed meanwhile; try again.",
     EIO: "Something is damaged.",
     ESTALE: "The file is there no more.",
+    EROFS: "Nothing can be changed there.",
+    ENOTTY: "There is no such control.",
 }
 
 impl Errno {

@@ -12,7 +12,8 @@ use crate::content;
 use crate::extended::{Attributes, name_of};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, access_list, load, rules_of};
-use crate::{FileSystem, Result};
+use crate::open::present;
+use crate::{Error, FileSystem, Result};
 
 /// The attribute with the capabilities that a program gets.
 const CAPABILITIES: &[u8] = b"security.capability";
@@ -115,6 +116,19 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// [`crate::Error::Stale`] if it is there no more; those of the region.
     pub fn stat(&self, file: FileId) -> Result<Stat> {
         self.read(file.number, |view| load(view, file).map(|(inode, _)| stat_of(file, &inode)))
+    }
+
+    /// The file with a name that has inode `number` now: for those who keep numbers of files for
+    /// longer than they know them, and the generation beside.
+    ///
+    /// # Errors
+    /// [`crate::Error::Stale`] if there is none; those of the region.
+    pub fn by_number(&self, number: u64) -> Result<FileId> {
+        self.read(number, |view| {
+            let file = present(view, number).map_err(|_| Error::Stale)?;
+            let (inode, _) = load(view, file)?;
+            if inode.links.count == 0 { Err(Error::Stale) } else { Ok(file) }
+        })
     }
 
     /// Whether `who` may access `file` in all the ways of `wanted`.

@@ -12,6 +12,7 @@ use conquest_fs::Errno;
 use conquest_fs::attributes::SetTime;
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::names::{New, Removal};
+use conquest_fs::open::How;
 use conquest_fs::xattr::{NAMES_MAX, Setting};
 use conquest_testkit::files::root_user;
 use store::{SECOND, Store, refused, user};
@@ -366,4 +367,19 @@ fn values_are_told_as_the_caller_knows_them() {
     let files: &store::Files = &store;
     let mut room = [0; 19];
     assert_eq!(refused(files.attribute(who, file, name, &mut room)), Errno::ERANGE);
+}
+
+#[test]
+fn a_file_is_found_by_its_number_as_long_as_it_has_a_name() {
+    let store = Store::new(2);
+    let file = store.file("f", b"some");
+    assert_eq!(store.by_number(file.number).unwrap(), file);
+    assert_eq!(store.by_number(store.root().number).unwrap(), store.root());
+    let open = store.open_file(&root_user(), file, &How::from_open(0, 0).unwrap()).unwrap();
+    store.remove(&root_user(), store.root(), b"f", Removal::File).unwrap();
+    for number in [file.number, 0, 1, file.number + 1, u64::MAX] {
+        assert_eq!(refused(store.by_number(number)), Errno::ESTALE, "{number}");
+    }
+    store.close(&open).unwrap();
+    assert_eq!(refused(store.by_number(file.number)), Errno::ESTALE);
 }

@@ -250,6 +250,32 @@ fn who_waits_gets_the_lock_when_it_is_given_up() {
 }
 
 #[test]
+fn a_server_waits_for_many_without_sleeping() {
+    let files = store(2, END);
+    let [first, second] = [0, 1].map(|_| open(&files, "a", libc::O_RDWR | libc::O_CREAT));
+    let client = |number| Owner::Client { number, process: 100 + number as u32 };
+    assert!(files.begin_record(&first, client(1), part(0, 9)).unwrap().is_none());
+    let found = files.test_record(&second, client(2), part(3, 3)).unwrap();
+    assert_eq!(found.and_then(|conflict| conflict.process), Some(101));
+    let waiting = files.begin_record(&second, client(2), part(3, 3)).unwrap().unwrap();
+    assert!(!files.is_called(&waiting));
+    // Others know of the wait: it closes a circle.
+    assert!(files.begin_record(&second, client(2), part(20, 20)).unwrap().is_none());
+    let refused = files.begin_record(&first, client(1), part(20, 20));
+    assert_eq!(refused.unwrap_err().errno(), Errno::EDEADLK);
+    files.release_records(&first, client(1)).unwrap();
+    assert!(files.is_called(&waiting));
+    files.end_wait(waiting).unwrap();
+    assert!(files.begin_record(&second, client(2), part(3, 3)).unwrap().is_none());
+    // And so with `flock`; whoever gives up waiting leaves nothing behind.
+    assert!(files.begin_flock(&first, Some(Mode::Exclusive)).unwrap().is_none());
+    let waiting = files.begin_flock(&second, Some(Mode::Shared)).unwrap().unwrap();
+    files.end_wait(waiting).unwrap();
+    files.flock(&first, None, Wait::No).unwrap();
+    assert!(files.begin_flock(&first, Some(Mode::Exclusive)).unwrap().is_none());
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let files = store(2, END);
     let open_file = open(&files, "a", libc::O_RDWR | libc::O_CREAT);

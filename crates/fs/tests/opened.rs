@@ -261,6 +261,28 @@ fn look(store: &Store, flags: i32) {
 }
 
 #[test]
+fn listing_a_directory_is_a_look() {
+    let store = types();
+    let atime = || store.stat(store.root()).unwrap().atime;
+    let room = &mut [0; 4096];
+    let [listed, spared, named] = [O_RDONLY, O_RDONLY | O_NOATIME, O_PATH]
+        .map(|flags| store.open_path(&root_user(), ".", flags));
+    let [listed, spared, named] = [listed.unwrap(), spared.unwrap(), named.unwrap()];
+    store.pass(SECOND);
+    let old = atime();
+    store.list_open(&spared, 0, room).unwrap();
+    assert_eq!(atime(), old);
+    assert_eq!(refused(store.list_open(&named, 0, room)), Errno::EBADF);
+    assert!(store.list_open(&listed, 0, room).unwrap().any(|entry| entry.name == b"f"));
+    let noted = atime();
+    assert!(noted > old);
+    store.pass(SECOND);
+    store.list_open(&listed, 0, room).unwrap();
+    assert_eq!(atime(), noted);
+    [listed, spared, named].iter().for_each(|open| store.close(open).unwrap());
+}
+
+#[test]
 fn a_look_is_noted_after_a_change_or_a_day() {
     let store = types();
     let who = &root_user();

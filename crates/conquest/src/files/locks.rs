@@ -91,7 +91,7 @@ impl File {
         mode: Option<Mode>,
         wait: Wait,
     ) -> Result<()> {
-        if matches!(owner, Owner::Process(_)) && mode.is_some() {
+        if owner != Owner::Open && mode.is_some() {
             self.handle().actor().store.note_records();
         }
         self.with(|fs, _, open| fs.set_record(open, owner, record(&range, mode)?, wait))

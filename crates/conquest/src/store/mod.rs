@@ -95,6 +95,12 @@ impl Store {
         &self.directory
     }
 
+    /// The core's file, or its device.
+    #[must_use]
+    pub fn core(&self) -> &Path {
+        &self.attachment.core
+    }
+
     /// The store's identity.
     #[must_use]
     pub fn uuid(&self) -> Id {

@@ -25,6 +25,7 @@ use conquest_access::Errno;
 
 use crate::open::OpenFile;
 use crate::{FileSystem, Result};
+use conquest_pm::Holding;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
@@ -50,6 +51,13 @@ pub enum Mode {
 pub enum Owner {
     /// The calling process's, under a number of its own: of the one user that it works for, 0.
     Process(u64),
+    /// The same, of a user that is a process itself: `F_GETLK` tells that one.
+    Client {
+        /// The number of its own.
+        number: u64,
+        /// The process id of the user.
+        process: u32,
+    },
     /// The open file description's.
     Open,
 }
@@ -89,8 +97,28 @@ pub struct Conflict {
     pub process: Option<u32>,
 }
 
+/// A wait for a lock in which nobody sleeps. Everybody knows of it until
+/// [`FileSystem::end_wait`].
+#[derive(Debug)]
+#[must_use = "a wait has to be ended"]
+pub struct Waiting {
+    /// The lock that guards the inode.
+    lock: u32,
+    holding: Holding,
+}
+
 /// Word of a description: not 0 if it may have locks.
 const LOCKED: u64 = 2;
+
+impl Owner {
+    /// The kind of holding that its locks are.
+    const fn kind(self) -> u8 {
+        match self {
+            Owner::Process(_) | Owner::Client { .. } => RECORD,
+            Owner::Open => RECORD_OF_OPEN,
+        }
+    }
+}
 
 impl Record {
     /// The part of a file that `fcntl` means by an offset, from the start of the file, and a
@@ -128,6 +156,28 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         record: Record,
         wait: Wait,
     ) -> Result<()> {
+        let wish = self.record_wish(open, owner, record)?;
+        self.set_lock(open, &wish, wait)
+    }
+
+    /// As [`Self::set_record`], but does not sleep: if a lock is in the way, a wait begins that
+    /// everybody knows of. When [`Self::is_called`] says so, and from time to time, it has to be
+    /// ended and begun again. For servers of files, with many users who wait.
+    ///
+    /// # Errors
+    /// As [`Self::set_record`].
+    pub fn begin_record(
+        &self,
+        open: &OpenFile,
+        owner: Owner,
+        record: Record,
+    ) -> Result<Option<Waiting>> {
+        let wish = self.record_wish(open, owner, record)?;
+        self.set_or_wait(open, &wish)
+    }
+
+    /// The lock that `owner` wants on a part of `open`, if it is open for that.
+    fn record_wish(&self, open: &OpenFile, owner: Owner, record: Record) -> Result<table::Lock> {
         let is_open_for_it = match record.mode {
             _ if open.how.path_only => false,
             Some(Mode::Shared) => open.how.open.read,
@@ -137,14 +187,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if !is_open_for_it {
             return Err(Errno::EBADF.into());
         }
-        let kind = match owner {
-            Owner::Process(_) => RECORD,
-            Owner::Open => {
-                self.note_locked(open);
-                RECORD_OF_OPEN
-            }
-        };
-        self.set_lock(open, &self.wish(open, kind, owner, record), wait)
+        if owner == Owner::Open {
+            self.note_locked(open);
+        }
+        Ok(self.wish(open, owner.kind(), owner, record))
     }
 
     /// The first lock that would keep `owner` from setting `record`, which has a mode, if there is
@@ -164,11 +210,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if record.mode.is_none() {
             return Err(Errno::EINVAL.into());
         }
-        let kind = match owner {
-            Owner::Process(_) => RECORD,
-            Owner::Open => RECORD_OF_OPEN,
-        };
-        self.find_conflict(open, &self.wish(open, kind, owner, record))
+        self.find_conflict(open, &self.wish(open, owner.kind(), owner, record))
     }
 
     /// Gives up the locks that `owner` of this process has on the file of `open`: what closing any
@@ -204,6 +246,20 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// `EBADF` if it is open for its name only; `EAGAIN` (`EWOULDBLOCK`), `EINTR`, `ENOLCK`; those
     /// of the region.
     pub fn flock(&self, open: &OpenFile, mode: Option<Mode>, wait: Wait) -> Result<()> {
+        let wish = self.flock_wish(open, mode)?;
+        self.set_lock(open, &wish, wait)
+    }
+
+    /// As [`Self::flock`], but does not sleep: see [`Self::begin_record`].
+    ///
+    /// # Errors
+    /// As [`Self::flock`].
+    pub fn begin_flock(&self, open: &OpenFile, mode: Option<Mode>) -> Result<Option<Waiting>> {
+        let wish = self.flock_wish(open, mode)?;
+        self.set_or_wait(open, &wish)
+    }
+
+    fn flock_wish(&self, open: &OpenFile, mode: Option<Mode>) -> Result<table::Lock> {
         if open.how.path_only {
             return Err(Errno::EBADF.into());
         }
@@ -211,6 +267,6 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if mode.is_some() {
             self.note_locked(open);
         }
-        self.set_lock(open, &self.wish(open, FLOCK, Owner::Open, whole), wait)
+        Ok(self.wish(open, FLOCK, Owner::Open, whole))
     }
 }

@@ -6,7 +6,7 @@ use conquest_pm::memory::Memory;
 use conquest_pm::{Held, Holding, LASTING, Tx};
 
 use crate::locks::table::{FLOCK, Lock, RECORD, WAIT};
-use crate::locks::{Conflict, END, Wait};
+use crate::locks::{Conflict, END, Wait, Waiting};
 use crate::open::OpenFile;
 use crate::{Error, FileSystem, Result};
 
@@ -42,6 +42,23 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             list.push((held.holding, lock));
         })?;
         Ok(found)
+    }
+
+    /// Sets `wish`, or gives it up, or begins to wait.
+    pub(super) fn set_or_wait(&self, open: &OpenFile, wish: &Lock) -> Result<Option<Waiting>> {
+        loop {
+            let conflicts = self.try_set(open, wish)?;
+            let Some((holding, lock)) = conflicts.first() else {
+                return Ok(None);
+            };
+            if self.has_died(*holding, lock, open.file.number)? {
+                continue;
+            }
+            let waiting = self.begin_wait(open, wish)?;
+            if waiting.is_some() {
+                return Ok(waiting);
+            }
+        }
     }
 
     /// Sets `wish`, or gives it up.

@@ -73,16 +73,18 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// What somebody wants who has `open`.
     pub(super) fn wish(&self, open: &OpenFile, kind: u8, owner: Owner, record: Record) -> Lock {
         let core = self.core();
-        let (slot, number) = match owner {
-            Owner::Process(number) => (Some(core.slot()), number),
-            Owner::Open => (None, open.home.number().into()),
+        let own = core.host().identity().process;
+        let (slot, number, process) = match owner {
+            Owner::Process(number) => (Some(core.slot()), number, own),
+            Owner::Client { number, process } => (Some(core.slot()), number, process),
+            Owner::Open => (None, open.home.number().into(), own),
         };
         Lock {
             who: Who { kind, slot, number },
             first: record.first,
             last: record.last,
             mode: record.mode,
-            process: core.host().identity().process,
+            process,
         }
     }
 

@@ -5,9 +5,9 @@ use conquest_pm::Holding;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::locks::Wait;
 use crate::locks::set::no_locks;
 use crate::locks::table::{CALLED, Lock, RECORD, WAIT, Who};
+use crate::locks::{Wait, Waiting};
 use crate::open::OpenFile;
 use crate::{FileSystem, Result};
 
@@ -31,25 +31,47 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Sleeps until another try to set `wish` may succeed, not for long.
     pub(super) fn wait_for(&self, open: &OpenFile, wish: &Lock) -> Result<()> {
+        let Some(waiting) = self.begin_wait(open, wish)? else {
+            return Ok(());
+        };
+        let slept = self.core().sleep_on(waiting.holding, CALLED, 0);
+        self.end_wait(waiting)?;
+        Ok(slept?)
+    }
+
+    /// Lets everybody know that `wish` is waited for; nothing if nothing is in its way any more.
+    pub(super) fn begin_wait(&self, open: &OpenFile, wish: &Lock) -> Result<Option<Waiting>> {
         let number = open.file.number;
         let lock = self.lock_of(number);
-        let waiting = {
-            let mut tx = self.core().begin()?;
-            // Whoever begins to wait does so alone, so that the last of a circle sees it.
-            let looks_around = wish.who.kind == RECORD;
-            self.lock(&mut tx, looks_around, [Some(open.file)])?;
-            let found = self.look(&tx, number, wish)?;
-            if found.conflicts.is_empty() {
-                return Ok(());
-            }
-            if looks_around {
-                self.refuse_circle(wish.who, &found.conflicts)?;
-            }
-            tx.hold(lock, WAIT, number, &wish.words()).map_err(no_locks)?
-        };
-        let slept = self.core().sleep_on(waiting, CALLED, 0);
-        self.core().let_go(lock, waiting)?;
-        Ok(slept?)
+        let mut tx = self.core().begin()?;
+        // Whoever begins to wait does so alone, so that the last of a circle sees it.
+        let looks_around = wish.who.kind == RECORD;
+        self.lock(&mut tx, looks_around, [Some(open.file)])?;
+        let found = self.look(&tx, number, wish)?;
+        if found.conflicts.is_empty() {
+            return Ok(None);
+        }
+        if looks_around {
+            self.refuse_circle(wish.who, &found.conflicts)?;
+        }
+        let holding = tx.hold(lock, WAIT, number, &wish.words()).map_err(no_locks)?;
+        Ok(Some(Waiting { lock, holding }))
+    }
+
+    /// Whether another try is worth while: somebody has given up what was in the way. Who waits
+    /// tries again from time to time in any case, because a lock may go with a process that has
+    /// died.
+    #[must_use]
+    pub fn is_called(&self, waiting: &Waiting) -> bool {
+        self.core().held(waiting.holding, CALLED) != 0
+    }
+
+    /// Ends a wait.
+    ///
+    /// # Errors
+    /// Those of the region.
+    pub fn end_wait(&self, waiting: Waiting) -> Result<()> {
+        Ok(self.core().let_go(waiting.lock, waiting.holding)?)
     }
 
     /// Calls who waits with `holding` to try again.

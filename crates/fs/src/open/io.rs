@@ -7,6 +7,7 @@ use conquest_pm::memory::Memory;
 
 use crate::content::{Begin, Fill, WriteAt};
 use crate::inode::{Draft, FileId};
+use crate::names::Listing;
 use crate::open::OpenFile;
 use crate::{Error, FileSystem, Result, file_system::Attempt};
 
@@ -51,6 +52,26 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             self.note_access(open.file)?;
         }
         Ok(len)
+    }
+
+    /// The entries of the directory `open`, as [`FileSystem::list`], noting that it was looked at.
+    ///
+    /// # Errors
+    /// `EBADF` if it is not open for reading; those of [`FileSystem::list`].
+    pub fn list_open<'b>(
+        &self,
+        open: &OpenFile,
+        cookie: u64,
+        out: &'b mut [u8],
+    ) -> Result<Listing<'b>> {
+        if open.how.path_only || !open.how.open.read {
+            return Err(Errno::EBADF.into());
+        }
+        let listing = self.list(open.file, cookie, out)?;
+        if self.notes_access(open, &self.inode(open.file)?) {
+            self.note_access(open.file)?;
+        }
+        Ok(listing)
     }
 
     /// Reads bytes from the position on to `out`, as `read`, and moves the position past them.

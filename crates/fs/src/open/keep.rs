@@ -128,7 +128,7 @@ fn settle<M: Memory, H: Host>(
 }
 
 /// The file that has inode `number` now.
-pub(super) fn present(reader: &impl Reader, number: u64) -> Result<FileId> {
+pub(crate) fn present(reader: &impl Reader, number: u64) -> Result<FileId> {
     let at = offset_of(number).ok_or(Error::Stale)?;
     let place = reader.core().resolve_kind(at, INODE).map_err(|_| {
         Error::Core(corrupt("orphan", at, "an inode that is allocated", at.bytes()))

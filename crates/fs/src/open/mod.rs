@@ -28,7 +28,7 @@ mod vector;
 pub use copy::End;
 pub use flags::How;
 pub use keep::bury;
-pub(crate) use keep::{keeper, orphan_of};
+pub(crate) use keep::{keeper, orphan_of, present};
 pub use position::Whence;
 pub use vector::BUFFERS_MAX;
 

@@ -66,7 +66,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Makes a regular file named `name` in `directory`, and opens it: nothing is asked of its
     /// mode.
-    fn make_open(
+    ///
+    /// # Errors
+    /// Those of [`Self::create`]; `ENFILE`.
+    pub fn make_open(
         &self,
         who: &Credentials,
         directory: FileId,
@@ -83,8 +86,16 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         self.opened(made, held, how)
     }
 
-    /// Makes a file without a name in `directory`, and opens it.
-    fn open_temporary(&self, who: &Credentials, directory: FileId, how: &How) -> Result<OpenFile> {
+    /// Makes a file without a name in `directory`, with the permissions of `how`, and opens it.
+    ///
+    /// # Errors
+    /// Those of [`Self::create`], but for those of a name; `ENFILE`.
+    pub fn open_temporary(
+        &self,
+        who: &Credentials,
+        directory: FileId,
+        how: &How,
+    ) -> Result<OpenFile> {
         let mut held = None;
         let made = self.create_nameless(who, directory, how, |tx, file| {
             let number = self.lock_of(file.number);
