@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::sys::call;
+
 /// Seconds after which a child is ended.
 const LIMIT: u32 = 60;
 
@@ -36,25 +38,46 @@ impl Child {
     /// # Panics
     /// If it did not end well.
     pub fn wait(self) {
+        let status = self.end();
+        assert!(status == 0, "a child ended with {status:#x}");
+    }
+
+    /// Waits for it: its status, as `waitpid` gives it.
+    ///
+    /// # Panics
+    /// If somebody else has waited for it.
+    pub fn end(self) -> i32 {
         let mut status = 0;
         // SAFETY: a number of our own.
         let waited = unsafe { libc::waitpid(self.0, &raw mut status, 0) };
-        assert!(waited == self.0 && status == 0, "a child ended with {status:#x}");
+        assert!(waited == self.0, "waitpid: {}", std::io::Error::last_os_error());
+        status
     }
 }
 
 extern "C" fn do_nothing(_: libc::c_int) {}
 
-/// Sends the calling process's thread `thread` a signal that does nothing, again and again, until
-/// `is_done`; at most a minute. System calls that it interrupts are restarted.
-pub fn interrupt(thread: u32, is_done: impl Fn() -> bool) {
+/// From now on `SIGUSR1` does nothing to this process, but interrupts system calls, and restarts
+/// those that can be if `restarts`.
+pub fn catch_signal(restarts: bool) {
     // SAFETY: all zeros is a value of it.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = do_nothing as *const () as usize;
-    action.sa_flags = libc::SA_RESTART;
+    action.sa_flags = if restarts { libc::SA_RESTART } else { 0 };
     // SAFETY: the handler does nothing.
     let set = unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, core::ptr::null_mut()) };
     assert!(set == 0, "sigaction: {}", std::io::Error::last_os_error());
+}
+
+/// From now on this process is killed when the thread ends that has forked it.
+pub fn end_with_parent() {
+    call!(SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0).unwrap();
+}
+
+/// Sends the calling process's thread `thread` a signal that does nothing, again and again, until
+/// `is_done`; at most a minute. System calls that it interrupts are restarted.
+pub fn interrupt(thread: u32, is_done: impl Fn() -> bool) {
+    catch_signal(true);
     let since = Instant::now();
     while !is_done() {
         assert!(since.elapsed() < Duration::from_secs(LIMIT.into()), "not interrupted");

@@ -9,6 +9,9 @@
 
 pub mod child;
 pub mod fault;
+pub mod handles;
 pub mod machine;
+pub mod mapping;
+pub mod mounts;
 pub mod process;
 pub mod sys;

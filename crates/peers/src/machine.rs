@@ -200,6 +200,16 @@ pub fn enter_user_namespace(proc: &File, users: &str, groups: &str) {
     }
 }
 
+/// From now on this process has mounts of its own, and its children are in a process namespace of
+/// their own, in which the first one is process 1.
+///
+/// # Panics
+/// If the machine refuses.
+pub fn unshare_processes() {
+    let made = call!(SYS_unshare, libc::CLONE_NEWPID | libc::CLONE_NEWNS);
+    made.unwrap_or_else(|error| refused("make a process namespace", error));
+}
+
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LOOP_AUTOCLEAR: u32 = 4;

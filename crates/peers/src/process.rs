@@ -66,7 +66,7 @@ pub struct Process(File);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.signal();
+        self.send(libc::SIGKILL);
     }
 }
 
@@ -82,11 +82,11 @@ impl Process {
         Process(unsafe { File::from_raw_fd(raw) })
     }
 
-    fn signal(&self) {
+    /// Sends it a signal.
+    pub fn send(&self, signal: i32) {
         let none = core::ptr::null::<libc::siginfo_t>();
         // It may have ended.
-        let (Ok(_) | Err(_)) =
-            call!(SYS_pidfd_send_signal, self.0.as_raw_fd(), libc::SIGKILL, none, 0);
+        let (Ok(_) | Err(_)) = call!(SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, none, 0);
     }
 
     /// Kills it, and waits until it has ended: its locks are free and its files are closed.
@@ -94,12 +94,17 @@ impl Process {
     /// # Panics
     /// If it does not end in time.
     pub fn kill(&self) {
-        self.signal();
-        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one structure of our own.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, LIMIT.as_millis() as i32) };
-        assert!(ready == 1, "a process did not end in time");
+        self.send(libc::SIGKILL);
+        assert!(readable(&self.0, LIMIT), "a process did not end in time");
     }
+}
+
+/// Whether there is something to read, or becomes so within `limit`: of a process, its end.
+pub fn readable(file: &impl AsRawFd, limit: Duration) -> bool {
+    let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure of our own.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, limit.as_millis() as i32) };
+    ready == 1
 }
 
 /// Takes over the children of those who end, and waits for all that have ended.
@@ -108,4 +113,15 @@ pub fn reap() {
     let mut status = 0;
     // SAFETY: a number of our own.
     while unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } > 0 {}
+}
+
+/// From now on this process, which has one thread, is an ordinary user for good: `user`, with
+/// `group` and no other group.
+///
+/// # Panics
+/// If the machine refuses.
+pub fn become_user(user: u32, group: u32) {
+    call!(SYS_setgroups, 0_usize, core::ptr::null::<u32>()).unwrap();
+    call!(SYS_setresgid, group, group, group).unwrap();
+    call!(SYS_setresuid, user, user, user).unwrap();
 }

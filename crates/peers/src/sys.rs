@@ -480,6 +480,43 @@ pub fn set_flags(file: &File, flags: u32) -> Outcome {
     call!(SYS_ioctl, file.as_raw_fd(), SET_FLAGS, &raw const flags).map(drop)
 }
 
+/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`.
+const GET_EXTENDED_FLAGS: libc::c_ulong = 0x801C_581F;
+const SET_EXTENDED_FLAGS: libc::c_ulong = 0x401C_5820;
+/// `FS_IOC_GETVERSION`.
+const GET_VERSION: libc::c_ulong = 0x8008_7601;
+
+/// `struct fsxattr`: flags, extent size, extents, project, and what is of no interest.
+pub type ExtendedFlags = [u32; 7];
+
+/// The flags of a file as XFS has them, and its project.
+///
+/// # Errors
+/// The error number.
+pub fn extended_flags(file: &File) -> Outcome<ExtendedFlags> {
+    let mut flags = [0; 7];
+    call!(SYS_ioctl, file.as_raw_fd(), GET_EXTENDED_FLAGS, flags.as_mut_ptr())?;
+    Ok(flags)
+}
+
+/// Sets them.
+///
+/// # Errors
+/// The error number.
+pub fn set_extended_flags(file: &File, flags: &ExtendedFlags) -> Outcome {
+    call!(SYS_ioctl, file.as_raw_fd(), SET_EXTENDED_FLAGS, flags.as_ptr()).map(drop)
+}
+
+/// The generation of a file.
+///
+/// # Errors
+/// The error number.
+pub fn version(file: &File) -> Outcome<u32> {
+    let mut version = 0_u64;
+    call!(SYS_ioctl, file.as_raw_fd(), GET_VERSION, &raw mut version)?;
+    Ok(version as u32)
+}
+
 /// The capabilities that the kernel lets this process have, bit by bit.
 pub struct Privileges {
     permitted: u64,
