@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     cat, cp, debug, demo, destroy, df, doctor, export, fsck, import, info, ln, ls, manual, mkdir,
-    mkfs, mv, restore, rm, save, stat, tree,
+    mkfs, mount, mv, restore, rm, save, stat, tree, umount,
 };
 use crate::reason::Reason;
 use crate::report::Report;
@@ -37,6 +37,8 @@ pub(crate) struct Program {
 #[derive(Subcommand)]
 enum Command {
     Mkfs(mkfs::Mkfs),
+    Mount(mount::Mount),
+    Umount(umount::Umount),
     Info(info::Info),
     Df(df::Df),
     Ls(ls::Ls),
@@ -70,6 +72,9 @@ pub(crate) fn program() -> clap::Command {
 
 /// Runs the program.
 pub(crate) fn run() -> ExitCode {
+    if let Some(code) = crate::names::run() {
+        return code;
+    }
     let program = match Program::try_parse() {
         Ok(program) => program,
         Err(error) => return misused(&error),
@@ -80,6 +85,8 @@ pub(crate) fn run() -> ExitCode {
     }
     match program.command {
         Command::Mkfs(args) => mkfs::run(&args),
+        Command::Mount(args) => mount::run(&args),
+        Command::Umount(args) => umount::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Df(args) => df::run(&args),
         Command::Ls(args) => ls::run(&args),

@@ -26,7 +26,7 @@ use conquest::quote;
 /// Exit codes, as fsck(8) has them: errors were left as they are.
 const UNCORRECTED: u8 = 4;
 /// The check could not be done.
-const OPERATIONAL: u8 = 8;
+pub(crate) const OPERATIONAL: u8 = 8;
 /// Wrong arguments.
 pub(crate) const USAGE: u8 = 16;
 
@@ -119,19 +119,34 @@ pub(crate) fn run(args: &Fsck) -> ExitCode {
             progress.set((part * 1e6) as u64, 1_000_000);
         }
     };
-    let checked = check(&directory, Some(&told));
+    ExitCode::from(check_and_tell(&report, &directory, args.json, &told))
+}
+
+/// Checks the store in `directory`, and says to `told` how far it is, and at the end what was
+/// found; the exit code.
+pub(crate) fn check_and_tell(
+    report: &Report,
+    directory: &Path,
+    json: bool,
+    told: &(dyn Fn(f64) + Sync),
+) -> u8 {
+    let checked = check(directory, Some(told));
     if let Some(progress) = report.progress() {
         progress.finish();
     }
-    let Some(checked) = report.take(place::host_label(&directory), checked) else {
-        return ExitCode::from(OPERATIONAL);
+    let Some(checked) = report.take(place::host_label(directory), checked) else {
+        return OPERATIONAL;
     };
-    let shown = match args.json {
+    let shown = match json {
         true => json::print("fsck", &answer(&checked)),
         false => crate::output::all(text(&checked).as_bytes()),
     };
     report.take("standard output", shown.map_err(Reason::from));
-    if checked.is_consistent() { report.code() } else { ExitCode::from(UNCORRECTED) }
+    match (checked.is_consistent(), report.failures()) {
+        (false, _) => UNCORRECTED,
+        (true, 0) => 0,
+        (true, _) => 1,
+    }
 }
 
 /// Checks the store in `directory`, and keeps others from attaching it meanwhile.

@@ -62,8 +62,8 @@ pub(crate) struct Mkfs {
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     locks: u32,
     /// Replace a store that is there already. Everything in it is lost.
-    #[arg(long)]
-    force: bool,
+    #[arg(short, long)]
+    pub(crate) force: bool,
     /// Say nothing of success.
     #[arg(short, long)]
     quiet: bool,
@@ -80,7 +80,20 @@ fn octal(text: &str) -> Result<u32, String> {
 
 pub(crate) fn run(args: &Mkfs) -> ExitCode {
     let report = Report::new("mkfs");
-    let directory = place::store(&args.store);
+    make(&report, args);
+    report.code()
+}
+
+impl Mkfs {
+    /// The directory of the store.
+    pub(crate) fn directory(&self) -> PathBuf {
+        place::store(&self.store)
+    }
+}
+
+/// Makes the store that `args` describe.
+pub(crate) fn make(report: &Report, args: &Mkfs) {
+    let directory = args.directory();
     let defaults = NewStore::default();
     let new = NewStore {
         core: args.core.clone().map_or(CorePlace::Default, CorePlace::Path),
@@ -102,7 +115,6 @@ pub(crate) fn run(args: &Mkfs) -> ExitCode {
     if report.take_plain(made).is_some() && !args.quiet {
         report.take_plain(tell(&directory));
     }
-    report.code()
 }
 
 /// Says what was made, as it is found.

@@ -18,6 +18,7 @@ pub(crate) mod manual;
 pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 mod mode;
+pub(crate) mod mount;
 pub(crate) mod mv;
 mod raw;
 pub(crate) mod restore;
@@ -25,6 +26,7 @@ pub(crate) mod rm;
 pub(crate) mod save;
 pub(crate) mod stat;
 pub(crate) mod tree;
+pub(crate) mod umount;
 
 use std::ffi::OsString;
 

@@ -2,6 +2,7 @@
 // Each test program uses a part of it, and helpers fail as tests do.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
+pub mod fuse;
 pub mod nasty;
 pub mod snapshot;
 

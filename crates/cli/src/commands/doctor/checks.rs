@@ -6,7 +6,7 @@ use std::path::Path;
 use conquest_pm::persist::{Machine, WriteBack};
 use rustix::process::{Resource, getrlimit};
 
-use super::Finding;
+use super::{Finding, mounting};
 use crate::size::human;
 
 /// Bytes of shared RAM below which a store is not worth much.
@@ -19,7 +19,8 @@ pub(super) fn all() -> Vec<Finding> {
     let mut found = vec![kernel(), processor(), persistent_memory()];
     found.extend(shared_ram());
     found.extend([huge_pages(), memory(), swap(), locked_memory(), file_size(), open_files()]);
-    found.extend([memfd(), fork_protection(), trial(), proc_files(), fuse()]);
+    found.extend([memfd(), fork_protection(), trial(), proc_files()]);
+    found.extend(mounting::all());
     found
 }
 
@@ -270,21 +271,5 @@ fn proc_files() -> Finding {
     match fs::read_link("/proc/self/fd/0").or_else(|_| fs::read_link("/proc/self/exe")) {
         Ok(_) => Finding::ok("proc", "mounted"),
         Err(_) => Finding::bad("proc", "not mounted at /proc", "mount -t proc proc /proc"),
-    }
-}
-
-fn fuse() -> Finding {
-    let device = Path::new("/dev/fuse");
-    if !device.exists() {
-        let remedy = "modprobe fuse; only mounting stores needs it, which is still to come";
-        return Finding::warn("FUSE", "no /dev/fuse", remedy);
-    }
-    match rustix::fs::access(device, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK) {
-        Ok(()) => Finding::ok("FUSE", "/dev/fuse"),
-        Err(_) => Finding::warn(
-            "FUSE",
-            "/dev/fuse may not be opened by this user",
-            "only mounting stores needs it, which is still to come",
-        ),
     }
 }

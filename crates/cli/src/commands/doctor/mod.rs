@@ -1,6 +1,7 @@
 //! `conquest doctor`: whether this machine has what stores need.
 
 mod checks;
+mod mounting;
 
 use std::process::ExitCode;
 
