@@ -103,17 +103,26 @@ pub(crate) fn run_one(
     let mut command = Command::new("cargo");
     command.args(["run", "--quiet"]).args(selection).arg("--");
     command.args(arguments).current_dir(tree::root());
+    counted(&mut command, limit, &program)
+}
+
+/// Runs `command`, which is called `name`, for at most `limit`: what it counts.
+pub(crate) fn counted(
+    command: &mut Command,
+    limit: Duration,
+    name: &str,
+) -> Result<Tally, Failure> {
     let mut counted = None;
-    let ended = child::run_shown(&mut command, limit, |line| {
+    let ended = child::run_shown(command, limit, |line| {
         let tally = Tally::from_line(line);
         counted = tally.or(counted);
         // The count is told once, at the end, by whoever called.
         tally.is_none()
     })?;
     if let Ended::Badly(status) = ended {
-        println!("{program}: {status}");
+        println!("{name}: {status}");
     } else if ended == Ended::TimedOut {
-        println!("{program}: killed after {} s", limit.as_secs());
+        println!("{name}: killed after {} s", limit.as_secs());
     }
     Ok(judge(ended, counted))
 }

@@ -4,8 +4,10 @@
 //! if nothing failed, with 1 if something did, and with 2 if it was not understood.
 
 mod child;
+mod conform;
 mod harness;
 mod mutants;
+mod packages;
 mod suite;
 mod tally;
 mod tidy;
@@ -34,6 +36,16 @@ usage: cargo xtask COMMAND
   mutants CRATE [--jobs N] [--only SUBSTR]... [--list] [--seconds-per-mutant S] [--all]
                 [--accepted]
       Breaks CRATE in many small ways and reports which breakages no test notices.
+  conform SUITE [--on conquest|conquest-unprivileged|tmpfs|ext4] [--only SUBSTR]...
+                [--program CONQUEST] [OPTION...]
+      Lets other people's suites and real programs judge a mounted file system. As root. Suites and
+      their options:
+      smoke [--hold SECONDS]
+      pjdfstest
+      fsx [--seeds N] [--operations N]
+      programs [--quick]
+      stress [--seconds N]
+      xfstests --xfstests DIR
   help
       This text.
 ";
@@ -74,6 +86,8 @@ fn dispatch(arguments: &[String]) -> Result<Tally, Failure> {
         "tidy" => none(rest).and_then(|()| tidy::run()),
         "explore" | "kill" | "measure" | "fuzz" => harness::run(command, rest),
         "mutants" => mutants::run(rest),
+        "conform" => conform::run(rest),
+        conform::INSIDE => conform::run_inside(rest),
         other => Err(Failure::Usage(format!("unknown command {other:?}"))),
     }
 }

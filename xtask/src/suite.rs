@@ -1,17 +1,21 @@
 //! `cargo xtask test`: everything that a change must pass.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::child;
 use crate::harness::{self, judge};
+use crate::packages::{self, Need};
 use crate::tally::Tally;
-use crate::{Failure, tidy, tree};
+use crate::{Failure, conform, tidy, tree};
 
 /// Commands that tests use, and the Debian package that has each.
-const NEEDED: [(&str, &str); 3] =
-    [("mount", "mount"), ("unshare", "util-linux"), ("mkfs.ext4", "e2fsprogs")];
+const NEEDED: [Need; 4] = [
+    ("mount", "mount"),
+    ("unshare", "util-linux"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("fusermount3", "fuse3"),
+];
 
 /// How long one step may take.
 const STEP_LIMIT: Duration = Duration::from_secs(3600);
@@ -22,6 +26,14 @@ const SLICES: [(&str, [&str; 2]); 3] = [
     ("explore", ["--states", "30000"]),
     ("kill", ["--kills", "300"]),
     ("fuzz", ["--seconds", "10"]),
+];
+
+/// What judges a mounted store: arguments of `conform`.
+const JUDGES: [&[&str]; 4] = [
+    &["pjdfstest", "--on", "conquest"],
+    &["pjdfstest", "--on", "conquest-unprivileged"],
+    &["fsx", "--on", "conquest", "--seeds", "1", "--operations", "5000"],
+    &["programs", "--on", "conquest", "--quick"],
 ];
 
 /// How long the models of one crate under weak memory orders may take, built included.
@@ -43,7 +55,7 @@ const STEPS: [(&str, &[&str], Variable); 4] = [
 
 /// Runs `cargo xtask test`.
 pub(crate) fn run() -> Result<Tally, Failure> {
-    provide()?;
+    packages::provide("cargo xtask test", &NEEDED)?;
     let mut total = Tally::default();
     let mut times: Vec<(String, Tally, Duration)> = Vec::new();
     let mut step = |name: String, work: &mut dyn FnMut() -> Result<Tally, Failure>| {
@@ -73,6 +85,10 @@ pub(crate) fn run() -> Result<Tally, Failure> {
                 harness::run_one(kind, &name, &arguments, SLICE_LIMIT)
             });
         }
+    }
+    for words in JUDGES {
+        let arguments: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        step(format!("conform {}", words.join(" ")), &mut || conform::run(&arguments));
     }
     println!("{} steps:", times.len());
     for (name, tally, time) in &times {
@@ -109,52 +125,4 @@ fn counted(command: &mut Command, limit: Duration) -> Result<Tally, Failure> {
         true
     })?;
     Ok(judge(ended, counted))
-}
-
-/// Sees to it that the commands that tests use are there.
-fn provide() -> Result<(), Failure> {
-    let missing = |(command, _): &(&str, &str)| !is_installed(command);
-    let wanted: Vec<_> = NEEDED.into_iter().filter(missing).collect();
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    let packages: Vec<&str> = wanted.iter().map(|(_, package)| *package).collect();
-    println!("installing {}", packages.join(" "));
-    let is_root = std::fs::read_to_string("/proc/self/status")
-        .is_ok_and(|status| status.lines().any(|l| l.starts_with("Uid:\t0\t0\t")));
-    if is_root {
-        let mut install = vec!["install", "--yes", "--no-install-recommends"];
-        install.extend(&packages);
-        for arguments in [&["update"][..], &install] {
-            let mut command = Command::new("apt-get");
-            command.args(arguments);
-            command.env("DEBIAN_FRONTEND", "noninteractive");
-            child::run_shown(&mut command, STEP_LIMIT, |_| true)?;
-        }
-    }
-    let names: Vec<&str> = wanted.iter().filter(|w| missing(w)).map(|w| w.0).collect();
-    if names.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::Broken(format!(
-        "tests need the commands {}; install the packages {}",
-        names.join(", "),
-        packages.join(", ")
-    )))
-}
-
-fn is_installed(command: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| Path::new(&directory).join(command).is_file())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_looked_up() {
-        assert!(is_installed("sh"));
-        assert!(!is_installed("no-such-command-anywhere"));
-    }
 }
