@@ -55,6 +55,7 @@ fn plays_a_part() {
         "busy" => busy(&place),
         "killed" => killed(&place),
         "twice" => twice(&place),
+        "locks" => locks(&place),
         "strangers" => strangers(&place),
         "ordinary user" => ordinary_user(&place),
         other => panic!("no part {other}"),
@@ -331,6 +332,35 @@ fn twice(place: &Place) {
     }
     assert_quiet(&conquest(["umount", second]));
     place.umount();
+}
+
+#[test]
+fn locks_are_all_users_or_the_mounts_alone() {
+    play("locks");
+}
+
+fn locks(place: &Place) {
+    let is_listed = |number: u64| {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|line| line.contains(&format!(":{number} ")))
+    };
+    let store = conquest::Store::attach(Path::new(&place.store), &Default::default()).unwrap();
+    let files = store.files().unwrap();
+    for (options, is_local) in [("rw", false), ("local_locks", true)] {
+        place.mount(options);
+        let held = std::fs::File::create(place.file("locked")).unwrap();
+        held.lock().unwrap();
+        let other = std::fs::File::open(place.file("locked")).unwrap();
+        assert!(other.try_lock().is_err(), "{options}");
+        let by_library = files.open("/locked").unwrap();
+        assert_eq!(by_library.try_lock().is_ok(), is_local, "{options}");
+        assert_eq!(is_listed(held.metadata().unwrap().ino()), is_local, "{options}");
+        by_library.close().unwrap();
+        drop((held, other));
+        place.umount();
+    }
+    drop(files);
+    store.detach().unwrap();
 }
 
 #[test]

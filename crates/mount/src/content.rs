@@ -1,12 +1,14 @@
 //! Requests about open files and their bytes.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use conquest::{FileId, FileType};
 use conquest_access::Capability;
 use conquest_fs::attributes::SetTime;
 use conquest_fs::content::{Allocate, Seek, WriteAt};
-use conquest_fs::open::{End, How};
+use conquest_fs::open::{End, How, OpenFile};
 use conquest_fs::{Errno, Error, Result};
-use conquest_fuse::wire::{self, CopyRange, Opened, Read, SetAttributes, Write};
+use conquest_fuse::wire::{self, CopyRange, Opened, OpenedFlags, Read, SetAttributes, Write};
 
 use crate::caller::Caller;
 use crate::server::Server;
@@ -42,7 +44,18 @@ impl Server {
         let file = self.file(node)?;
         let who = self.as_member(caller, file).credentials();
         let open = self.fs().open_file(&who, file, &how)?;
-        Ok(Opened { handle: self.handles.add(open), ..Opened::default() })
+        Ok(self.opened(open))
+    }
+
+    /// What the kernel is told of `open`, which gets a handle.
+    ///
+    /// Writes to what is open for appending go past the page cache: there, the kernel makes two of
+    /// one that goes over the end of a page, and what another process appends could come between
+    /// them.
+    pub(crate) fn opened(&self, open: OpenFile) -> Opened {
+        let appends = open.how.open.append && open.how.open.write;
+        let direct = OpenedFlags::DIRECT_IO.when(appends && self.maps_direct.load(Relaxed));
+        Opened { handle: self.handles.add(open), flags: direct, ..Opened::default() }
     }
 
     /// Reads to `out`: how many bytes, fewer only at the end.

@@ -1,6 +1,7 @@
 //! From requests to answers.
 
 use std::cell::RefCell;
+use std::sync::atomic::Ordering::Relaxed;
 
 use conquest::FileType;
 use conquest_fs::names::{LISTED_MAX, New, Removal};
@@ -15,10 +16,11 @@ use crate::caller::Caller;
 use crate::server::Server;
 use crate::stat;
 
+/// What has the server keep locks.
+const LOCKS: InitFlags = InitFlags::POSIX_LOCKS.with(InitFlags::FLOCK_LOCKS);
 /// What is wanted of the kernel, where it offers it.
 const WANTED: InitFlags = InitFlags::ASYNC_READ
-    .with(InitFlags::POSIX_LOCKS)
-    .with(InitFlags::FLOCK_LOCKS)
+    .with(LOCKS)
     .with(InitFlags::ATOMIC_O_TRUNC)
     .with(InitFlags::EXPORT_SUPPORT)
     .with(InitFlags::BIG_WRITES)
@@ -60,8 +62,10 @@ fn with_room<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
 
 impl Handler for Server {
     fn init(&self, offer: &Offer) -> Settings {
+        let maps_direct = offer.flags.contains(InitFlags::DIRECT_IO_ALLOW_MMAP);
+        self.maps_direct.store(maps_direct, Relaxed);
         Settings {
-            flags: offer.flags.and(WANTED),
+            flags: offer.flags.and(WANTED).without(LOCKS.when(self.options.local_locks)),
             max_readahead: offer.max_readahead,
             max_write: TRANSFER,
             max_pages: (TRANSFER / PAGE) as u16,

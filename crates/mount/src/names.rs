@@ -4,7 +4,7 @@ use conquest::{FileId, FileType};
 use conquest_fs::names::{New, Removal, Renaming};
 use conquest_fs::open::{How, OpenFile};
 use conquest_fs::{Errno, Error, Result};
-use conquest_fuse::wire::{Create, Created, DeviceNumber, Entry, Opened};
+use conquest_fuse::wire::{Create, Created, DeviceNumber, Entry};
 
 use crate::caller::Caller;
 use crate::server::Server;
@@ -150,10 +150,7 @@ impl Server {
     /// What was made and is open, of which the kernel is told.
     fn created(&self, caller: Caller<'_>, open: OpenFile) -> Result<Created> {
         match self.entry(caller, open.file) {
-            Ok(entry) => {
-                let handle = self.handles.add(open);
-                Ok(Created { entry, opened: Opened { handle, ..Opened::default() } })
-            }
+            Ok(entry) => Ok(Created { entry, opened: self.opened(open) }),
             Err(error) => {
                 self.close(&open);
                 Err(error)

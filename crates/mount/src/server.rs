@@ -23,6 +23,8 @@ pub struct Options {
     pub no_access_time: bool,
     /// Those of directories are not.
     pub no_directory_access_time: bool,
+    /// Locks are the kernel's, for this mount alone: others who use the store know nothing of them.
+    pub local_locks: bool,
     /// For how long the kernel may believe what it was told. Others may change it meanwhile.
     pub lifetime: Duration,
 }
@@ -50,6 +52,8 @@ pub struct Server {
     pub(crate) records: Records,
     pub(crate) queue: Queue,
     pub(crate) reporter: Reporter,
+    /// Whether the kernel can map what is open for direct I/O.
+    pub(crate) maps_direct: AtomicBool,
     /// Whether somebody was told that the store can't be changed any more.
     told_read_only: AtomicBool,
 }
@@ -79,6 +83,7 @@ impl Server {
             records: Records::default(),
             queue: Queue::new(Arc::clone(&store)),
             reporter,
+            maps_direct: AtomicBool::new(false),
             told_read_only: AtomicBool::new(false),
             files,
             store,

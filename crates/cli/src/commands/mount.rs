@@ -32,6 +32,9 @@ Options, as of mount(8); the last one of its kind counts:
                                     when reading changes access times
   async, sync, dirsync              what is durable when a call returns
   allow_other                       others than who mounts may use it
+  local_locks                       locks are this mount's alone: faster, and told
+                                    by lslocks(8), but unknown to the library
+                                    and to other mounts of the store
   fsname=NAME                       what it is said to be a mount of
   threads=NUMBER                    threads that serve, at most
   log-level=LEVEL                   as --log-level

@@ -63,8 +63,11 @@ fn umount(directory: &Path, is_lazy: bool) -> Result<()> {
     }
     let is_elsewhere = |other: &table::Mount| other.device == mount.device;
     if let Some(other) = table::read()?.into_iter().find(is_elsewhere) {
-        let there = place::host_label(&other.point);
-        Report::new("umount").note(format_args!("{label}: it is still mounted at {there}"));
+        // Who takes away a part knows of the whole.
+        if !mount.is_part {
+            let there = place::host_label(&other.point);
+            Report::new("umount").note(format_args!("{label}: it is still mounted at {there}"));
+        }
         return Ok(());
     }
     for server in servers {

@@ -4,8 +4,10 @@
 //! only it can write back. And of what root may, it keeps what it needs: who finds a way into it
 //! should not find the whole machine.
 
-use rustix::process::configure_io_flusher_behavior;
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use rustix::process::{configure_io_flusher_behavior, geteuid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
+};
 
 use crate::log::{Kind, Level, Log};
 
@@ -28,6 +30,10 @@ pub(crate) fn drop_needless(log: &Log) {
     // Ordinary users may do neither, and their servers do without.
     let _spared = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     let _flusher = configure_io_flusher_behavior(true);
+    if geteuid().is_root() {
+        // Users need the set-uid program fusermount3 to unmount.
+        let _confined = set_no_new_privs(true);
+    }
     let dropped = capabilities(None).and_then(|had| {
         let kept = |set: CapabilitySet| set.intersection(NEEDED);
         let sets = CapabilitySets {

@@ -13,6 +13,11 @@ use crate::log::{Cause, Kind, Level, Log};
 use crate::place;
 use crate::reason::{Reason, Result};
 
+/// Threads that serve, at most, if nothing else is asked for. They are made when all others are
+/// busy: many of them only if many wait, perhaps for a process that was stopped while it held a
+/// lock.
+const THREADS: usize = 32;
+
 static DAMAGE: Kind = Kind::new(Level::Error, "damage");
 static READ_ONLY: Kind = Kind::new(Level::Error, "read-only");
 static INCIDENT: Kind = Kind::new(Level::Error, "protocol");
@@ -46,16 +51,17 @@ impl Serve for Fuse {
             no_access_time: request.options.read_only
                 || request.options.access_times == AccessTimes::Never,
             no_directory_access_time: !request.options.directory_access_times,
+            local_locks: request.options.local_locks,
             ..conquest_mount::Options::default()
         };
         let server = Server::new(Arc::clone(&store), options, Box::new(reporter(&request.log)))?;
         let log = Arc::clone(&request.log);
-        let mut how = SessionOptions::default().report(move |incident| {
+        let threads = request.options.threads.map_or(THREADS, |threads| threads.get() as usize);
+        let report = move |incident: &fuse::Incident| {
             log.tell(&INCIDENT, &[&Cause(&Reason::rule(incident.to_string()))]);
-        });
-        if let Some(threads) = request.options.threads {
-            how.threads_max = threads.get() as usize;
-        }
+        };
+        let report = Box::new(report);
+        let how = SessionOptions { threads_max: threads, report, ..SessionOptions::default() };
         let (device, mounted) =
             fuse::mount(&request.point, &mount_options(request)).map_err(reason)?;
         let session = Session::new(device, Arc::new(server), how);

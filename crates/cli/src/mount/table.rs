@@ -22,6 +22,8 @@ pub(crate) struct Mount {
     pub(crate) parent: u64,
     /// The device of its files: of a FUSE mount, the second number is that of its connection.
     pub(crate) device: (u32, u32),
+    /// Whether it is only a part of a file system, bound to another place.
+    pub(crate) is_part: bool,
     /// Where it is.
     pub(crate) point: PathBuf,
     /// The type of its file system.
@@ -54,10 +56,11 @@ fn parse(line: &[u8]) -> Option<Mount> {
     let parent = number(fields.next()?)?;
     let mut device = fields.next()?.split(|byte| *byte == b':').map(number);
     let device = (device.next()??.try_into().ok()?, device.next()??.try_into().ok()?);
-    let point = PathBuf::from(OsString::from_vec(unescaped(fields.nth(1)?)));
+    let is_part = fields.next()? != b"/";
+    let point = PathBuf::from(OsString::from_vec(unescaped(fields.next()?)));
     let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
     let kind = String::from_utf8_lossy(&unescaped(kind)).into_owned();
-    Some(Mount { id, parent, device, point, kind })
+    Some(Mount { id, parent, device, is_part, point, kind })
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -133,6 +136,7 @@ mod tests {
                      fuse.conquest s\\054rc rw,user_id=0";
         let mount = parse(line).unwrap();
         let expected = Mount {
+            is_part: false,
             id: 63,
             parent: 43,
             device: (0, 39),

@@ -80,7 +80,7 @@ fn a_server_that_is_killed_at_work_leaves_whole_changes() {
             std::thread::sleep(std::time::Duration::from_millis(7 * round));
             mount.kill();
             let made: usize = worker.answer().parse().unwrap();
-            assert!(made > 9, "{made} files");
+            assert!(made >= 9, "{made} files");
             drop(worker);
             mount.clear();
             mount.start();

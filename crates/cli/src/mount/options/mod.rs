@@ -54,6 +54,8 @@ pub(crate) struct MountOptions {
     pub(crate) remount: bool,
     /// Others than who mounts may use it.
     pub(crate) allow_other: bool,
+    /// Locks are the kernel's, for this mount alone.
+    pub(crate) local_locks: bool,
     /// What the mount is said to be of; none for the store's directory.
     pub(crate) fsname: Option<OsString>,
     /// Threads that serve, at most; none for a number that suits the machine.
@@ -75,6 +77,7 @@ impl Default for MountOptions {
             dirsync: false,
             remount: false,
             allow_other: false,
+            local_locks: false,
             fsname: None,
             threads: None,
             log_level: Level::default(),
@@ -86,7 +89,7 @@ impl Default for MountOptions {
 type Switch = fn(&mut MountOptions);
 
 /// Options without a value.
-const SWITCHES: [(&str, Switch); 26] = [
+const SWITCHES: [(&str, Switch); 27] = [
     ("ro", |it| it.read_only = true),
     ("rw", |it| it.read_only = false),
     ("suid", |it| it.suid = true),
@@ -112,6 +115,7 @@ const SWITCHES: [(&str, Switch); 26] = [
     ("dirsync", |it| it.dirsync = true),
     ("remount", |it| it.remount = true),
     ("allow_other", |it| it.allow_other = true),
+    ("local_locks", |it| it.local_locks = true),
     // Modes and access control lists are obeyed in any case.
     ("default_permissions", |_| {}),
     ("silent", |_| {}),
