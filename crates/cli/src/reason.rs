@@ -63,6 +63,19 @@ impl From<conquest::Error> for Reason {
     }
 }
 
+impl From<conquest_fuse::Error> for Reason {
+    /// That a mount is in use is a number, which callers look for; all else names its object.
+    fn from(error: conquest_fuse::Error) -> Reason {
+        use conquest_fuse::Error;
+        let is_busy = match &error {
+            Error::System { source, .. } => source.raw_os_error() == Some(Errno::EBUSY.number()),
+            Error::Helper { said, .. } => said.contains("resource busy"),
+            _ => false,
+        };
+        if is_busy { Errno::EBUSY.into() } else { Reason::Rule(error.to_string()) }
+    }
+}
+
 impl From<Errno> for Reason {
     fn from(errno: Errno) -> Reason {
         Reason::System(io::Error::from_raw_os_error(errno.number()))

@@ -16,38 +16,18 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FileType, Mode, makedev, mknodat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{
-    LIMIT, Scratch, USER, assert_quiet, conquest, conquest_as, finish, need_root, refused, text,
-};
+use support::scene::{own_part, play};
+use support::{LIMIT, USER, assert_quiet, conquest, conquest_as, finish, refused, text};
 
-/// Which part to play.
-const PART: &str = "CONQUEST_TEST_PART";
-/// Where.
-const PLACE: &str = "CONQUEST_TEST_PLACE";
 /// Bytes to which the stores of these tests may grow.
 const SIZE: &str = "64M";
-
-/// Plays `scene` in a mount namespace of its own.
-fn play(scene: &str) {
-    need_root();
-    let scratch = Scratch::new();
-    std::fs::create_dir(scratch.join("mnt")).unwrap();
-    let mut command = Command::new("unshare");
-    command.arg("-m").arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "plays_a_part", "--nocapture", "--test-threads=1"]);
-    command.env(PART, scene).env(PLACE, scratch.path());
-    let output = finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-}
 
 /// A part; nothing when tests are run.
 #[test]
 fn plays_a_part() {
-    let (Some(part), Some(place)) = (std::env::var_os(PART), std::env::var_os(PLACE)) else {
-        return;
-    };
-    let place = Place::new(Path::new(&place));
-    match part.to_str().unwrap() {
+    let Some((part, place)) = own_part() else { return };
+    let place = Place::new(&place);
+    match part.as_str() {
         "background" => background(&place),
         "names" => names(&place),
         "system" => system(&place),

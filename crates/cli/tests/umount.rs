@@ -6,54 +6,22 @@
 mod support;
 
 use std::ffi::CStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags};
-use support::{LIMIT, Scratch, USER, assert_quiet, conquest, finish, need_root, refused, text};
+use support::scene::{own_part, part, play};
+use support::{LIMIT, USER, assert_quiet, conquest, finish, refused, text};
 
-/// Which part to play.
-const PART: &str = "CONQUEST_TEST_PART";
-/// Where.
-const PLACE: &str = "CONQUEST_TEST_PLACE";
 /// How long a server takes to end, in the part that is slow.
 const SLOW: Duration = Duration::from_millis(1500);
-
-/// This test program, to play `part` in `place`.
-fn part(program: &[&str], part: &str, place: &Path) -> Command {
-    let own = std::env::current_exe().unwrap();
-    let mut command = match program {
-        [] => Command::new(own),
-        [program, args @ ..] => {
-            let mut command = Command::new(program);
-            command.args(args).arg(own);
-            command
-        }
-    };
-    command.args(["--exact", "plays_a_part", "--nocapture", "--test-threads=1"]);
-    command.env(PART, part).env(PLACE, place);
-    command
-}
-
-/// Plays `scene` in a mount namespace of its own.
-fn play(scene: &str) {
-    need_root();
-    let scratch = Scratch::new();
-    std::fs::create_dir(scratch.join("mnt")).unwrap();
-    let mut command = part(&["unshare", "-m"], scene, scratch.path());
-    let output = finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-}
 
 /// A part; nothing when tests are run.
 #[test]
 fn plays_a_part() {
-    let (Some(part), Some(place)) = (std::env::var_os(PART), std::env::var_os(PLACE)) else {
-        return;
-    };
-    let place = PathBuf::from(place);
-    match part.to_str().unwrap() {
+    let Some((part, place)) = own_part() else { return };
+    match part.as_str() {
         "server" => support::fuse::serve(&place.join("mnt"), &place.join("ready")),
         "slow server" => {
             support::fuse::serve(&place.join("mnt"), &place.join("ready"));
@@ -253,7 +221,7 @@ fn ordinary_user(place: &Path) {
         text(&output.stderr)
     };
     let said = unmount();
-    assert!(said.contains("install it: package fuse3"), "{said}");
+    assert!(said.contains("install the package fuse3"), "{said}");
     let helper = |script: &str| {
         use std::os::unix::fs::PermissionsExt;
         let path = programs.join("fusermount3");
@@ -262,7 +230,7 @@ fn ordinary_user(place: &Path) {
     };
     helper("echo \"got $*\" >&2");
     let said = unmount();
-    assert!(said.contains(&format!("fusermount3 can't: got -u -- {}", mounted.point)), "{said}");
+    assert!(said.contains(&format!("fusermount3 refuses: got -u -- {}", mounted.point)), "{said}");
     helper("echo 'fusermount3: failed to unmount: Device or resource busy' >&2");
     let said = unmount();
     assert!(said.contains("in use (end its users"), "{said}");

@@ -59,13 +59,13 @@ fn umount(directory: &Path, is_lazy: bool) -> Result<()> {
                 "in use (end its users, or use --lazy to take it away nevertheless){users}"
             ))));
         }
-        done => done.map_err(named)?,
+        done => done?,
     }
     let is_elsewhere = |other: &table::Mount| other.device == mount.device;
     if let Some(other) = table::read()?.into_iter().find(is_elsewhere) {
         // Who takes away a part knows of the whole.
-        if !mount.is_part {
-            let there = place::host_label(&other.point);
+        if mount.root == Path::new("/") {
+            let there = place::host_label(&other.directory);
             Report::new("umount").note(format_args!("{label}: it is still mounted at {there}"));
         }
         return Ok(());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use conquest::{Attach, Errno, Store};
+use conquest::{Attach, Store};
 use conquest_fuse::{self as fuse, Session, SessionOptions, Stopper};
 use conquest_mount::{Event, Server};
 
@@ -62,8 +62,7 @@ impl Serve for Fuse {
         };
         let report = Box::new(report);
         let how = SessionOptions { threads_max: threads, report, ..SessionOptions::default() };
-        let (device, mounted) =
-            fuse::mount(&request.point, &mount_options(request)).map_err(reason)?;
+        let (device, mounted) = fuse::mount(&request.point, &mount_options(request))?;
         let session = Session::new(device, Arc::new(server), how);
         let stopper = session.stopper(&mounted);
         privileges::drop_needless(&request.log);
@@ -75,7 +74,7 @@ impl Serve for Fuse {
         let Some(Served { session, store }) = self.served.take() else {
             return Err(Reason::rule("nothing is mounted"));
         };
-        session.run().map_err(reason)?;
+        session.run()?;
         match Arc::try_unwrap(store) {
             Ok(store) => Ok(store.detach()?),
             // Somebody of this process has it still: it is detached with that.
@@ -95,12 +94,12 @@ impl End for Ending {
         match self.mounted.unmount(is_lazy) {
             // Somebody else was quicker.
             Ok(()) | Err(fuse::Error::NotMounted { .. }) => Ok(()),
-            Err(error) => Err(reason(error)),
+            Err(error) => Err(error.into()),
         }
     }
 
     fn abort(&self) -> Result<()> {
-        self.stopper.abort().map_err(reason)
+        Ok(self.stopper.abort()?)
     }
 }
 
@@ -171,17 +170,4 @@ fn mount_options(request: &MountRequest) -> fuse::MountOptions {
     mount.synchronous = options.sync;
     mount.synchronous_directories = options.dirsync;
     mount
-}
-
-/// `error`, as the number that callers look for, or in its own words.
-fn reason(error: fuse::Error) -> Reason {
-    match &error {
-        fuse::Error::System { source, .. }
-            if source.raw_os_error() == Some(Errno::EBUSY.number()) =>
-        {
-            Errno::EBUSY.into()
-        }
-        fuse::Error::Helper { said, .. } if said.contains("busy") => Errno::EBUSY.into(),
-        _ => Reason::rule(error.to_string()),
-    }
 }

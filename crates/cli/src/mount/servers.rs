@@ -96,5 +96,5 @@ fn is_called_for(process: Process, mount: &Mount) -> bool {
     let arguments = std::fs::read(process.file("cmdline")).unwrap_or_default();
     let last = arguments.trim_ascii_end().strip_suffix(b"\0").unwrap_or(&arguments);
     let last = last.rsplit(|byte| *byte == 0).next().unwrap_or_default();
-    process.name().as_deref() == Some("conquest") && last == mount.point.as_os_str().as_bytes()
+    process.name().as_deref() == Some("conquest") && last == mount.directory.as_os_str().as_bytes()
 }

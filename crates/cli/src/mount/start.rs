@@ -135,8 +135,8 @@ fn check(wanted: &Wanted) -> core::result::Result<(Wanted, MountOptions), Failur
 
 /// Gives `mount` the flags that `options` say.
 fn remount(mount: &Mount, options: &MountOptions) -> Result<()> {
-    let changed = rustix::mount::mount_remount(&mount.point, options.flags(), c"");
-    let label = place::host_label(&mount.point);
+    let changed = rustix::mount::mount_remount(&mount.directory, options.flags(), c"");
+    let label = place::host_label(&mount.directory);
     changed.map_err(|error| Reason::Rule(format!("{label}: {}", Reason::from(error))))
 }
 

@@ -75,7 +75,7 @@ impl Users {
     pub(crate) fn of(mount: &Mount) -> Result<Users> {
         let all = table::read()?;
         let is_beneath = |other: &&Mount| other.parent == mount.id && other.id != mount.id;
-        let mounts = all.iter().filter(is_beneath).map(|other| other.point.clone()).collect();
+        let mounts = all.iter().filter(is_beneath).map(|other| other.directory.clone()).collect();
         let mut users = Users { mounts, ..Users::default() };
         let mut people = People::default();
         for process in Process::all() {

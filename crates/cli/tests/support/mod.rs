@@ -4,6 +4,7 @@
 
 pub mod fuse;
 pub mod nasty;
+pub mod scene;
 pub mod snapshot;
 
 use std::ffi::OsStr;
