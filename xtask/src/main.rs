@@ -37,7 +37,7 @@ usage: cargo xtask COMMAND
                 [--accepted]
       Breaks CRATE in many small ways and reports which breakages no test notices.
   conform SUITE [--on conquest|conquest-unprivileged|tmpfs|ext4] [--only SUBSTR]...
-                [--program CONQUEST] [OPTION...]
+                [--program CONQUEST] [--mount-option OPTION]... [OPTION...]
       Lets other people's suites and real programs judge a mounted file system. As root. Suites and
       their options:
       smoke [--hold SECONDS]

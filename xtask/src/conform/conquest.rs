@@ -34,6 +34,8 @@ pub(super) struct Conquest<'r> {
     store: PathBuf,
     directory: PathBuf,
     is_privileged: bool,
+    /// Options of `mount` that were asked for, each with a comma.
+    options: String,
 }
 
 impl<'r> Conquest<'r> {
@@ -58,7 +60,9 @@ impl<'r> Conquest<'r> {
                 room.must(own.arg(path), step::LIMIT)?;
             }
         }
-        Ok(Conquest { room, program, store: parent.join("store"), directory, is_privileged })
+        let store = parent.join("store");
+        let options = options.mount.iter().map(|option| format!("{option},")).collect();
+        Ok(Conquest { room, program, store, directory, is_privileged, options })
     }
 
     /// The program, run by whom the store belongs to.
@@ -78,7 +82,8 @@ impl<'r> Conquest<'r> {
     fn attach(&self) -> Result<(), Failure> {
         // What suites do needs devices and set-id bits, which only root may ask for.
         let privileges = if self.is_privileged { "suid,dev," } else { "" };
-        let options = format!("allow_other,{privileges}fsname={}", self.source());
+        let (asked, source) = (&self.options, self.source());
+        let options = format!("allow_other,{privileges}{asked}fsname={source}");
         let mut mount = self.conquest(&["mount", "-o", &options]);
         self.room.must(mount.arg(&self.store).arg(&self.directory), step::LIMIT)
     }

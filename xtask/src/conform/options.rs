@@ -27,6 +27,8 @@ pub(super) struct Options {
     pub(super) is_quick: bool,
     /// Parts of names of cases, one of which a case has; all cases if empty.
     pub(super) only: Vec<String>,
+    /// Options of `conquest mount`, added to those that suites need.
+    pub(super) mount: Vec<String>,
     /// A built tree of xfstests.
     pub(super) xfstests: Option<PathBuf>,
     /// The program `conquest` to judge; the workspace's own is built if none is named.
@@ -45,6 +47,7 @@ impl Options {
             hold: 0,
             is_quick: false,
             only: Vec::new(),
+            mount: Vec::new(),
             xfstests: None,
             program: None,
         };
@@ -67,6 +70,7 @@ impl Options {
                 "--hold" => options.hold = number(value()?)?,
                 "--quick" => options.is_quick = true,
                 "--only" => options.only.push(value()?),
+                "--mount-option" => options.mount.push(value()?),
                 "--program" => options.program = Some(value()?.into()),
                 "--xfstests" => options.xfstests = Some(value()?.into()),
                 other if options.suite.is_empty() && !other.starts_with('-') => {

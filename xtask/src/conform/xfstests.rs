@@ -70,7 +70,7 @@ pub(super) fn run(room: &Room, options: &Options) -> Result<Tally, Failure> {
     // A test looks there for the lock of a file that several processes share.
     room.mount(&["--bind", &room.directory.join("proc/locks").to_string_lossy(), "/proc/locks"])?;
     let config = room.directory.join("xfstests.config");
-    let text = configuration(room, options.on, test.as_ref(), scratch.as_ref());
+    let text = configuration(room, options, test.as_ref(), scratch.as_ref());
     std::fs::write(&config, text).map_err(|e| Failure::system("can't write", &config, &e))?;
     let known = read(&data(KNOWN))?;
     let mut tally = Tally::default();
@@ -113,12 +113,17 @@ fn is_known(list: &str, kind: Kind, name: &str) -> bool {
 }
 
 /// What xfstests are told.
-fn configuration(room: &Room, kind: Kind, test: &dyn Target, scratch: &dyn Target) -> String {
+fn configuration(room: &Room, asked: &Options, test: &dyn Target, scratch: &dyn Target) -> String {
+    let kind = asked.on;
     let (name, options) = match kind {
         // They take a gigabyte, unless told otherwise.
-        Kind::Tmpfs => ("tmpfs", "-osize=6G"),
-        Kind::Ext4 => ("ext4", ""),
-        Kind::Conquest | Kind::ConquestUnprivileged => ("fuse", "-oallow_other,suid,dev"),
+        Kind::Tmpfs => ("tmpfs", "-osize=6G".to_owned()),
+        Kind::Ext4 => ("ext4", String::new()),
+        Kind::Conquest | Kind::ConquestUnprivileged => {
+            let words = ["-oallow_other", "suid", "dev"].into_iter();
+            let all: Vec<&str> = words.chain(asked.mount.iter().map(String::as_str)).collect();
+            ("fuse", all.join(","))
+        }
     };
     let mut text = format!(
         "export FSTYP={name}\nexport RESULT_BASE={}\n\
