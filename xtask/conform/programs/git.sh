@@ -1,6 +1,8 @@
 # A history of many files is made, cloned in both ways, collected and checked.
 . "$DATA/lib.sh"
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
+# Collecting in the background would take away objects while they are cloned.
+export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=gc.auto GIT_CONFIG_VALUE_0=0
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@localhost GIT_AUTHOR_DATE='2001-01-01T00:00:00Z'
 export GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@localhost GIT_COMMITTER_DATE='2001-01-01T00:00:00Z'
 files=$((1000 * SCALE))
