@@ -12,13 +12,23 @@ export PGHOST="$PWD/sockets" PGUSER=$user PGDATABASE=postgres
 # The address of a socket has room for so many bytes.
 [ ${#PGHOST} -lt 90 ] || fail "the path $PGHOST is too long for a socket"
 start() {
+    # What a server leaves that is killed goes when the last of its processes has noticed.
+    for _ in {1..100}; do
+        try_start && return
+        tail -n 2 server.log | grep -q 'still in use' ||
+            fail "the server ended: $(tail -n 3 server.log)"
+        sleep 0.2
+    done
+    fail "the killed server's processes do not end: $(tail -n 3 server.log)"
+}
+try_start() {
     # In a process of its own, not of a shell, so that it is the server that is killed.
     setpriv --reuid $user --regid $user --clear-groups env HOME="$PWD" \
         "$bin/postgres" -D data -k "$PGHOST" -c listen_addresses= >> server.log 2>&1 &
     server=$!
     for _ in {1..600}; do
         "$bin/pg_isready" -q && return
-        kill -0 $server 2> /dev/null || fail "the server ended: $(tail -n 3 server.log)"
+        kill -0 $server 2> /dev/null || return 1
         sleep 0.1
     done
     fail "the server did not come up within a minute: $(tail -n 3 server.log)"

@@ -47,10 +47,18 @@ pub(super) fn enter(arguments: &[String], limit: Duration) -> Result<Tally, Fail
     let mut command = command("setpriv", &["--pdeathsig", "KILL", "unshare", "--mount", "--pid"]);
     command.args(["--ipc", "--fork", "--kill-child", "--propagation", "private"]);
     command.args(["sh", "-c", "\"$@\"; exit $?", "sh"]);
-    let program = std::env::current_exe();
-    command.arg(program.map_err(|e| Failure::Broken(format!("can't find this program: {e}")))?);
+    command.arg(own_program()?);
     command.args([super::INSIDE, &space()?]).args(arguments).current_dir(tree::root());
     harness::counted(&mut command, limit, "conform")
+}
+
+/// This program. If it was built anew since it was started, the kernel says that it was deleted: the
+/// new one, of the same source, is in its place.
+fn own_program() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe();
+    let program = program.map_err(|e| Failure::Broken(format!("can't find this program: {e}")))?;
+    let words = program.to_string_lossy();
+    Ok(words.strip_suffix(" (deleted)").map_or_else(|| program.clone(), PathBuf::from))
 }
 
 impl Room {
