@@ -52,8 +52,8 @@ pub(super) fn enter(arguments: &[String], limit: Duration) -> Result<Tally, Fail
     harness::counted(&mut command, limit, "conform")
 }
 
-/// This program. If it was built anew since it was started, the kernel says that it was deleted: the
-/// new one, of the same source, is in its place.
+/// This program. If it was built anew since it was started, the kernel says that it was deleted:
+/// the new one, of the same source, is in its place.
 fn own_program() -> Result<PathBuf, Failure> {
     let program = std::env::current_exe();
     let program = program.map_err(|e| Failure::Broken(format!("can't find this program: {e}")))?;
