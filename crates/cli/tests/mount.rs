@@ -36,6 +36,7 @@ fn plays_a_part() {
         "killed" => killed(&place),
         "twice" => twice(&place),
         "locks" => locks(&place),
+        "apart" => apart(&place),
         "strangers" => strangers(&place),
         "ordinary user" => ordinary_user(&place),
         other => panic!("no part {other}"),
@@ -341,6 +342,47 @@ fn locks(place: &Place) {
     }
     drop(files);
     store.detach().unwrap();
+}
+
+#[test]
+fn servers_in_pid_namespaces_of_their_own_share_a_core() {
+    play("apart");
+}
+
+/// A server in a pid namespace of its own, where it is process 1. It is killed with its parent.
+fn start_apart(place: &Place, point: &str) -> Child {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child=KILL", env!("CARGO_BIN_EXE_conquest")]);
+    command.args(["mount", "-f", &place.store, point]);
+    let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    await_that("the mount", || !mounts(point).is_empty());
+    child
+}
+
+fn apart(place: &Place) {
+    let other = place.root.join("other");
+    std::fs::create_dir(&other).unwrap();
+    let second = other.to_str().unwrap();
+    let mut children = [start_apart(place, &place.point), start_apart(place, second)];
+    std::fs::write(place.file("file"), b"one").unwrap();
+    assert_eq!(std::fs::read(other.join("file")).unwrap(), b"one");
+    std::fs::write(other.join("file"), b"two").unwrap();
+    let held = std::fs::File::open(place.file("file")).unwrap();
+    let waiting = std::fs::File::open(other.join("file")).unwrap();
+    held.lock().unwrap();
+    assert!(waiting.try_lock().is_err());
+    // Each is process 1 where it is. That one is dead, the other one knows by the kernel.
+    children[0].kill().unwrap();
+    children[0].wait().unwrap();
+    waiting.lock().unwrap();
+    assert_eq!(std::fs::read(other.join("file")).unwrap(), b"two");
+    for number in 0..100 {
+        std::fs::write(other.join(number.to_string()), b"more").unwrap();
+    }
+    drop((held, waiting));
+    assert_quiet(&conquest(["umount", &place.point]));
+    assert_quiet(&conquest(["umount", second]));
+    assert!(children[1].wait().unwrap().success());
 }
 
 #[test]
