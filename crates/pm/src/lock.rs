@@ -174,10 +174,12 @@ impl<M: Memory, H: Host> Core<M, H> {
     fn refuse_own(&self, owner: u32, number: u32) -> Result<()> {
         let at = self.geometry.lane_record(owner).plus(lane::OWNER);
         // What the thread itself has stored it sees in any case.
-        if self.value(at, Ordering::Relaxed) == self.me() {
-            return Err(Error::OwnLock { lock: number });
+        match self.value(at, Ordering::Relaxed) == self.me() {
+            false => Ok(()),
+            // It was the parent's before this child was forked in the middle of it.
+            true if self.host.is_forked() => Err(Error::ForkedInside),
+            true => Err(Error::OwnLock { lock: number }),
         }
-        Ok(())
     }
 
     fn corrupt_lock(&self, at: Offset, value: u32) -> Error {
