@@ -10,11 +10,17 @@ use crate::tally::Tally;
 use crate::{Failure, conform, tidy, tree};
 
 /// Commands that tests use, and the Debian package that has each.
-const NEEDED: [Need; 4] = [
+const NEEDED: [Need; 10] = [
     ("mount", "mount"),
     ("unshare", "util-linux"),
     ("mkfs.ext4", "e2fsprogs"),
     ("fusermount3", "fuse3"),
+    ("jsonschema", "python3-jsonschema"),
+    ("postmark", "postmark"),
+    ("bonnie++", "bonnie++"),
+    ("fio", "fio"),
+    ("dbench", "dbench"),
+    ("fs_mark", "fsmark"),
 ];
 
 /// How long one step may take.

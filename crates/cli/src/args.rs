@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    cat, cp, debug, demo, destroy, df, doctor, export, fsck, import, info, ln, ls, manual, mkdir,
-    mkfs, mount, mv, restore, rm, save, stat, tree, umount,
+    bench, cat, cp, debug, demo, destroy, df, doctor, export, fsck, import, info, ln, ls, manual,
+    mkdir, mkfs, mount, mv, restore, rm, save, stat, tree, umount,
 };
 use crate::reason::Reason;
 use crate::report::Report;
@@ -56,6 +56,7 @@ enum Command {
     Restore(restore::Restore),
     Destroy(destroy::Destroy),
     Fsck(fsck::Fsck),
+    Bench(Box<bench::Bench>),
     Doctor(doctor::Doctor),
     Debug(debug::Debug),
     Demo(demo::Demo),
@@ -63,6 +64,8 @@ enum Command {
     Completions(manual::Completions),
     #[command(hide = true)]
     DemoWorker(demo::worker::Worker),
+    #[command(hide = true)]
+    BenchWorker,
 }
 
 /// The whole command line, for manuals and completions.
@@ -104,12 +107,14 @@ pub(crate) fn run() -> ExitCode {
         Command::Restore(args) => restore::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Debug(args) => debug::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Man(args) => manual::man(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::DemoWorker(args) => demo::worker::run(&args),
+        Command::BenchWorker => bench::work(),
     }
 }
 

@@ -59,6 +59,11 @@ impl Progress {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
+    /// Does `work` while the bar is not there.
+    pub(crate) fn suspend(&self, work: impl FnOnce()) {
+        self.bar.suspend(work);
+    }
+
     /// Takes the bar away.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();

@@ -1,5 +1,6 @@
 //! The commands, one a file.
 
+pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod cp;
 pub(crate) mod debug;

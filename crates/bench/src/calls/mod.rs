@@ -1,0 +1,178 @@
+//! The calls that experiments make, whatever answers them.
+//!
+//! An experiment is the same loop over the same calls for every target, so what differs between two
+//! targets is what the calls cost. Each value of [`Calls`] belongs to one thread.
+
+mod directory;
+mod floor;
+mod memory;
+mod slots;
+mod store;
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::path::PathBuf;
+
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+pub use directory::Directory;
+pub use floor::{Floor, Null, SystemCall};
+pub use memory::Memory;
+pub use store::StoreFiles;
+
+/// A call that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{call}{}: {source}", path.as_ref().map(|path| format!(" {path}")).unwrap_or_default())]
+pub struct CallError {
+    /// Which one.
+    pub call: &'static str,
+    /// What it was about, if it named something.
+    pub path: Option<String>,
+    /// Why.
+    pub source: io::Error,
+}
+
+impl CallError {
+    /// `call`, about `path`, failed because of `source`.
+    fn at(call: &'static str, path: &CStr, source: impl Into<io::Error>) -> CallError {
+        let path = Some(path.to_string_lossy().into_owned());
+        CallError { call, path, source: source.into() }
+    }
+
+    /// `call`, about an open file, failed because of `source`.
+    fn of(call: &'static str, source: impl Into<io::Error>) -> CallError {
+        CallError { call, path: None, source: source.into() }
+    }
+}
+
+/// What a call returns.
+pub type Outcome<T> = core::result::Result<T, CallError>;
+
+/// An open file: a number that [`Calls::open`] gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened(usize);
+
+/// The calls. Paths are relative to where the target's files are. Errors are the system's, each
+/// with the call and its object.
+#[allow(clippy::missing_errors_doc)]
+pub trait Calls {
+    /// Opens a file; `flags` are those of open(2), new files have mode 0644.
+    fn open(&mut self, path: &CStr, flags: OFlags) -> Outcome<Opened>;
+    /// Closes it.
+    fn close(&mut self, file: Opened) -> Outcome<()>;
+    /// Reads at the file's position, which moves: how many bytes.
+    fn read(&mut self, file: Opened, into: &mut [u8]) -> Outcome<usize>;
+    /// Reads at `offset`.
+    fn read_at(&mut self, file: Opened, into: &mut [u8], offset: u64) -> Outcome<usize>;
+    /// Writes at the file's position, which moves: how many bytes.
+    fn write(&mut self, file: Opened, bytes: &[u8]) -> Outcome<usize>;
+    /// Writes at `offset`.
+    fn write_at(&mut self, file: Opened, bytes: &[u8], offset: u64) -> Outcome<usize>;
+    /// Moves the position to `to`.
+    fn seek(&mut self, file: Opened, to: u64) -> Outcome<()>;
+    /// fsync(2).
+    fn sync(&mut self, file: Opened) -> Outcome<()>;
+    /// stat(2): the size.
+    fn stat(&mut self, path: &CStr) -> Outcome<u64>;
+    /// unlink(2).
+    fn unlink(&mut self, path: &CStr) -> Outcome<()>;
+    /// mkdir(2), with mode 0755.
+    fn mkdir(&mut self, path: &CStr) -> Outcome<()>;
+    /// rmdir(2).
+    fn rmdir(&mut self, path: &CStr) -> Outcome<()>;
+    /// rename(2).
+    fn rename(&mut self, from: &CStr, to: &CStr) -> Outcome<()>;
+    /// Opens a directory, reads all of its entries, and closes it: how many there are, without `.`
+    /// and `..`.
+    fn list(&mut self, path: &CStr) -> Outcome<u64>;
+}
+
+/// What answers a process's calls.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Answering {
+    /// The kernel, for the files in a directory.
+    Directory {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The library, for the files of a store.
+    Store {
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// Memory of the process: the bytes of files are copied, names cost nothing.
+    Memory,
+    /// Nobody: each call returns at once.
+    Null,
+    /// The kernel, with one system call that does nothing for each call.
+    SystemCall,
+}
+
+/// Something that gives each thread of a process its calls.
+pub enum Source {
+    /// See [`Answering::Directory`]; the process stands in the directory.
+    Directory,
+    /// See [`Answering::Store`].
+    Store(Box<store::Attached>),
+    /// See [`Answering::Memory`].
+    Memory(memory::Shared),
+    /// See [`Answering::Null`].
+    Null,
+    /// See [`Answering::SystemCall`].
+    SystemCall,
+}
+
+impl Source {
+    /// Goes to where the files are, or attaches the store.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn reach(answering: &Answering) -> Outcome<Source> {
+        Ok(match answering {
+            Answering::Directory { path } => {
+                std::env::set_current_dir(path).map_err(|source| CallError {
+                    call: "chdir",
+                    path: Some(path.display().to_string()),
+                    source,
+                })?;
+                Source::Directory
+            }
+            Answering::Store { path } => Source::Store(Box::new(store::Attached::attach(path)?)),
+            Answering::Memory => Source::Memory(memory::Shared::default()),
+            Answering::Null => Source::Null,
+            Answering::SystemCall => Source::SystemCall,
+        })
+    }
+
+    /// The calls of one thread.
+    #[must_use]
+    pub fn calls(&self) -> Box<dyn Calls + Send + '_> {
+        match self {
+            Source::Directory => Box::new(Directory::default()),
+            Source::Store(attached) => Box::new(attached.calls()),
+            Source::Memory(shared) => Box::new(Memory::of(shared)),
+            Source::Null => Box::new(Floor::<false>),
+            Source::SystemCall => Box::new(Floor::<true>),
+        }
+    }
+
+    /// Lets go of what was attached.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn leave(self) -> Outcome<()> {
+        match self {
+            Source::Store(attached) => attached.detach(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `name` as paths are given to [`Calls`]; what has a NUL in it is cut off there.
+#[must_use]
+pub fn path(name: &str) -> CString {
+    let end = name.find('\0').unwrap_or(name.len());
+    CString::new(name.get(..end).unwrap_or_default()).unwrap_or_default()
+}

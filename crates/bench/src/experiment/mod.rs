@@ -1,0 +1,176 @@
+//! The experiments: what is done, in which phases, by which calls.
+
+mod array;
+mod bonnie;
+mod files;
+mod metadata;
+mod postmark;
+mod programs;
+mod run;
+mod scaling;
+mod shared_file;
+mod sprite_large;
+mod sprite_small;
+mod throughput;
+
+use crate::calls::CallError;
+use crate::machine::caches::Caches;
+use crate::parameters::Parameters;
+
+pub use run::{Counter, Measured, Run};
+
+/// What a rate counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// Files per second.
+    Files,
+    /// Bytes per second.
+    Bytes,
+    /// Transactions per second.
+    Transactions,
+}
+
+impl Unit {
+    /// As it stands in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Files => "files/s",
+            Unit::Bytes => "bytes/s",
+            Unit::Transactions => "transactions/s",
+        }
+    }
+}
+
+/// A phase of an experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Phase {
+    /// Its name in reports.
+    pub id: &'static str,
+    /// What its rate counts.
+    pub unit: Unit,
+    /// Which part of the experiment it belongs to. Each part has a process of its own, in order.
+    pub part: usize,
+}
+
+/// How large experiments are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Size {
+    /// So small that it shows only that everything works.
+    Smoke,
+    /// Large enough to be measured in a minute or two.
+    Short,
+    /// As the papers did it, and at all sizes of the machine.
+    Full,
+}
+
+/// What an experiment takes of a target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Need {
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Files and directories.
+    pub files: u64,
+}
+
+/// An experiment.
+pub trait Experiment: Sync {
+    /// Its name.
+    fn id(&self) -> &'static str;
+
+    /// What it does, and which paper it is from, in a line.
+    fn about(&self) -> &'static str;
+
+    /// Its phases, in order.
+    fn phases(&self) -> &'static [Phase];
+
+    /// With which parameters it is done at `size`, on a machine with these caches.
+    fn points(&self, size: Size, caches: &Caches) -> Vec<Parameters>;
+
+    /// What it takes with `parameters`, or what is wrong with them.
+    ///
+    /// # Errors
+    /// Words that say which parameter, and what it may be.
+    fn need(&self, parameters: &Parameters) -> Result<Need, String>;
+
+    /// Whether each target is asked for its files, or there are none.
+    fn has_files(&self) -> bool {
+        true
+    }
+
+    /// The program that it runs, if it is one, and the Debian package that has it. Programs need a
+    /// directory.
+    fn program(&self) -> Option<(&'static str, &'static str)> {
+        None
+    }
+
+    /// Does part `part`.
+    ///
+    /// # Errors
+    /// The call that failed.
+    fn run(&self, part: usize, run: &mut Run<'_>) -> Result<(), CallError>;
+}
+
+/// All of them.
+pub const ALL: [&dyn Experiment; 16] = [
+    &sprite_small::SpriteSmall,
+    &sprite_large::ORIGINAL,
+    &sprite_large::CORRECTED,
+    &array::Array,
+    &postmark::SMALL,
+    &postmark::LARGE,
+    &bonnie::Bonnie,
+    &throughput::Throughput,
+    &metadata::Metadata,
+    &shared_file::SharedFile,
+    &scaling::Scaling,
+    &programs::POSTMARK,
+    &programs::BONNIE,
+    &programs::FIO,
+    &programs::DBENCH,
+    &programs::FS_MARK,
+];
+
+/// The one of that name.
+#[must_use]
+pub fn find(id: &str) -> Option<&'static dyn Experiment> {
+    ALL.into_iter().find(|experiment| experiment.id() == id)
+}
+
+/// `parameters`' number `name`, if it lies in `range`.
+fn in_range(
+    parameters: &Parameters,
+    name: &str,
+    range: std::ops::RangeInclusive<u64>,
+) -> Result<u64, String> {
+    let number = parameters.get(name);
+    match range.contains(&number) {
+        true => Ok(number),
+        false => Err(format!("{name} is {number}, not {} to {}", range.start(), range.end())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experiments_are_what_they_say() {
+        for experiment in ALL {
+            let phases = experiment.phases();
+            assert!(phases.iter().is_sorted_by_key(|phase| phase.part), "{}", experiment.id());
+            assert_eq!(phases.first().map(|phase| phase.part), Some(0));
+            let names: std::collections::BTreeSet<_> = phases.iter().map(|one| one.id).collect();
+            assert_eq!(names.len(), phases.len(), "{}", experiment.id());
+            assert_eq!(find(experiment.id()).map(Experiment::id), Some(experiment.id()));
+            for size in [Size::Smoke, Size::Short, Size::Full] {
+                let points = experiment.points(size, &Caches::default());
+                assert!(!points.is_empty(), "{}", experiment.id());
+                for point in points {
+                    experiment.need(&point).unwrap();
+                }
+            }
+        }
+        assert!(find("sprite").is_none());
+    }
+}

@@ -1,0 +1,311 @@
+//! Other people's benchmarks, run as they are in a directory: what our own are compared with.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{Experiment, Need, Phase, Run, Size, Unit, in_range};
+use crate::calls::CallError;
+use crate::machine::caches::Caches;
+use crate::parameters::Parameters;
+use crate::program;
+use crate::stopwatch::Batch;
+
+/// One of them.
+pub(super) struct Program {
+    id: &'static str,
+    about: &'static str,
+    phases: &'static [Phase],
+    /// Its name, and the Debian package that has it.
+    binary: (&'static str, &'static str),
+    /// Parameters at each size.
+    points: fn(Size) -> Vec<Parameters>,
+    /// Its arguments, and what it reads from standard input.
+    words: fn(&Parameters) -> (Vec<String>, String),
+    /// Phases, each with how much was done, from what it printed and how long it took.
+    found: fn(&str, &Parameters, Duration) -> Vec<(&'static str, Batch)>,
+}
+
+/// Katcher's PostMark. It tells whole seconds only, so all of it is timed from outside.
+pub(super) const POSTMARK: Program = Program {
+    id: "program-postmark",
+    about: "the program postmark, all of it: creation, transactions and deletion",
+    phases: &[Phase { id: "all", unit: Unit::Transactions, part: 0 }],
+    binary: ("postmark", "postmark"),
+    points: |size| {
+        let (files, transactions) = if size == Size::Smoke { (100, 100) } else { (5000, 20_000) };
+        vec![Parameters::of(&[
+            ("files", files),
+            ("transactions", transactions),
+            ("low", 512),
+            ("high", 16 << 10),
+        ])]
+    },
+    words: |parameters| {
+        let number = |name: &str| parameters.get(name);
+        let input = format!(
+            "set number {}\nset transactions {}\nset subdirectories {}\nset size {} {}\n\
+             set read 4096\nset write 4096\nset bias read 8\nset location .\nrun\nquit\n",
+            number("files"),
+            number("transactions"),
+            number("files").isqrt(),
+            number("low"),
+            number("high")
+        );
+        (Vec::new(), input)
+    },
+    found: |_, parameters, taken| {
+        let units = parameters.get("transactions");
+        vec![("all", Batch { units, nanoseconds: taken.as_nanos() as u64 })]
+    },
+};
+
+/// Coker's Bonnie++: its six phases on empty files.
+pub(super) const BONNIE: Program = Program {
+    id: "program-bonnie",
+    about: "the program bonnie++: its six phases on empty files",
+    phases: &super::bonnie::PHASES,
+    binary: ("bonnie++", "bonnie++"),
+    points: |size| {
+        // It counts in 1,024 files, and tells nothing of what takes less than half a second.
+        let (files, directories) = if size == Size::Smoke { (1, 16) } else { (256, 1024) };
+        vec![Parameters::of(&[("kibifiles", files), ("directories", directories)])]
+    },
+    words: |parameters| {
+        let files =
+            format!("{}:0:0:{}", parameters.get("kibifiles"), parameters.get("directories"));
+        let words = ["-d", ".", "-s", "0", "-q", "-n", &files];
+        let mut words: Vec<String> = words.map(str::to_owned).to_vec();
+        // It wants to be told that root means it.
+        if rustix::process::geteuid().is_root() {
+            words.extend(["-u".into(), "root".into()]);
+        }
+        (words, String::new())
+    },
+    found: |printed, _, _| {
+        // Its last line is a table of one row; the rates of the six phases, each with a share of a
+        // processor, stand before the latencies.
+        let line = printed.lines().last().unwrap_or_default();
+        let fields: Vec<&str> = line.split(',').collect();
+        let rates = fields.iter().skip(BONNIE_FIRST).step_by(2);
+        let phases = super::bonnie::PHASES.iter().zip(rates);
+        phases
+            .filter_map(|(phase, rate)| Some((phase.id, per_second(rate.parse().ok()?))))
+            .collect()
+    },
+};
+/// The field of Bonnie++'s row that has the first rate.
+const BONNIE_FIRST: usize = 26;
+
+/// Axboe's fio: transfers of one size.
+pub(super) const FIO: Program = Program {
+    id: "program-fio",
+    about: "the program fio: transfers of one size by pread and pwrite",
+    phases: &super::throughput::PHASES,
+    binary: ("fio", "fio"),
+    points: |size| {
+        let point = |request, threads, bytes| {
+            Parameters::of(&[("request", request), ("threads", threads), ("bytes", bytes)])
+        };
+        match size {
+            Size::Smoke => vec![point(4096, 1, 1 << 20)],
+            _ => {
+                [1 << 10, 4 << 10, 64 << 10, 1 << 20].map(|size| point(size, 1, 64 << 20)).to_vec()
+            }
+        }
+    },
+    words: |parameters| {
+        let number = |name: &str| parameters.get(name);
+        let mut words: Vec<String> = vec!["--output-format=json".into()];
+        for phase in super::throughput::PHASES {
+            let kind = match phase.id {
+                "read-seq" => "read",
+                "read-random" => "randread",
+                "write-seq" => "write",
+                _ => "randwrite",
+            };
+            words.extend([
+                format!("--name={}", phase.id),
+                format!("--rw={kind}"),
+                format!("--bs={}", number("request")),
+                format!("--size={}", number("bytes")),
+                format!("--numjobs={}", number("threads")),
+                "--filename_format=file.$jobnum".into(),
+                "--loops=2".into(),
+                "--directory=.".into(),
+                "--ioengine=psync".into(),
+                "--invalidate=0".into(),
+                "--thread".into(),
+                "--group_reporting".into(),
+                "--stonewall".into(),
+            ]);
+        }
+        (words, String::new())
+    },
+    found: |printed, _, _| {
+        // Notes may stand before it.
+        let json = printed.find('{').and_then(|at| printed.get(at..)).unwrap_or_default();
+        let value: Value = serde_json::from_str(json).unwrap_or_default();
+        let jobs = value.get("jobs").and_then(Value::as_array).cloned().unwrap_or_default();
+        let of = |job: &Value| {
+            let name = job.get("jobname")?.as_str()?;
+            let phase = super::throughput::PHASES.iter().find(|phase| phase.id == name)?;
+            let side = job.get(if name.starts_with("read") { "read" } else { "write" })?;
+            Some((phase.id, per_second(side.get("bw_bytes")?.as_f64()?)))
+        };
+        jobs.iter().filter_map(of).collect()
+    },
+};
+
+/// Tridgell's dbench: a file server's load.
+pub(super) const DBENCH: Program = Program {
+    id: "program-dbench",
+    about: "the program dbench: the calls of a file server with some clients",
+    phases: &[Phase { id: "all", unit: Unit::Bytes, part: 0 }],
+    binary: ("dbench", "dbench"),
+    points: |size| {
+        // It tells nothing of the first second.
+        let seconds = if size == Size::Smoke { 2 } else { 5 };
+        vec![Parameters::of(&[("clients", 1), ("seconds", seconds)])]
+    },
+    words: |parameters| {
+        let seconds = parameters.get("seconds").to_string();
+        let clients = parameters.get("clients").to_string();
+        (["-D", ".", "-t", &seconds, &clients].map(str::to_owned).to_vec(), String::new())
+    },
+    found: |printed, _, _| {
+        let line = printed.lines().find_map(|line| line.strip_prefix("Throughput "));
+        let mebibytes =
+            line.and_then(|rest| rest.split(' ').next()).and_then(|one| one.parse().ok());
+        let found = mebibytes.filter(|rate: &f64| *rate > 0.0);
+        found.map(|rate| ("all", per_second(rate * 1e6))).into_iter().collect()
+    },
+};
+
+/// Wheeler's fs_mark: files that are made and written.
+pub(super) const FS_MARK: Program = Program {
+    id: "program-fs_mark",
+    about: "the program fs_mark: files made and written; not on ramfs, which tells no size",
+    phases: &[Phase { id: "create", unit: Unit::Files, part: 0 }],
+    binary: ("fs_mark", "fsmark"),
+    points: |size| {
+        let files = if size == Size::Smoke { 100 } else { 10_000 };
+        vec![Parameters::of(&[("files", files), ("bytes", 1024), ("directories", 100)])]
+    },
+    words: |parameters| {
+        let number = |name: &str| parameters.get(name).to_string();
+        let (files, bytes, directories) = (number("files"), number("bytes"), number("directories"));
+        let words = ["-d", ".", "-S", "0", "-n", &files, "-s", &bytes, "-D", &directories];
+        (words.map(str::to_owned).to_vec(), String::new())
+    },
+    found: |printed, _, _| {
+        // The row below the heads: use of the space, count, size, files per second, overhead.
+        let rows = printed.lines().skip_while(|line| !line.contains("Files/sec"));
+        let row = rows.skip(1).find(|line| !line.trim().is_empty()).unwrap_or_default();
+        let rate = row.split_whitespace().nth(3).and_then(|word| word.parse().ok());
+        rate.map(|rate| ("create", per_second(rate))).into_iter().collect()
+    },
+};
+
+/// `rate` in a second.
+fn per_second(rate: f64) -> Batch {
+    Batch { units: rate.round() as u64, nanoseconds: 1_000_000_000 }
+}
+
+impl Experiment for Program {
+    fn id(&self) -> &'static str {
+        self.id
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
+    }
+
+    fn phases(&self) -> &'static [Phase] {
+        self.phases
+    }
+
+    fn points(&self, size: Size, _: &Caches) -> Vec<Parameters> {
+        (self.points)(size)
+    }
+
+    fn need(&self, parameters: &Parameters) -> Result<Need, String> {
+        for (name, _) in parameters.iter() {
+            in_range(parameters, name, 1..=1 << 40)?;
+        }
+        let number = |name: &str| parameters.get(name);
+        let files = (number("files") + 4 * number("transactions").isqrt()).max(1024)
+            + 1024 * number("kibifiles");
+        let each = number("bytes").max(number("high"));
+        let transfers = if number("request") > 0 { number("threads") * number("bytes") } else { 0 };
+        // What dbench has: 25 MiB a client.
+        let clients = number("clients") * (64 << 20);
+        let bytes = if number("request") > 0 { 0 } else { files.saturating_mul(each) };
+        Ok(Need { bytes: bytes + transfers + clients, files: files + 2048 })
+    }
+
+    fn program(&self) -> Option<(&'static str, &'static str)> {
+        Some(self.binary)
+    }
+
+    fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {
+        let named = |source| CallError { call: "run", path: Some(self.binary.0.into()), source };
+        let (words, input) = (self.words)(&run.parameters);
+        let mut command = Command::new(self.binary.0);
+        command.args(words).env("PATH", program::path()).env("LC_ALL", "C").env("HOME", ".");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        drop(run.begin());
+        let begin = Instant::now();
+        let mut child = command.spawn().map_err(named)?;
+        if let Some(mut to) = child.stdin.take() {
+            use std::io::Write;
+            // Who does not read it has no need of it.
+            let _ = to.write_all(input.as_bytes());
+        }
+        let output = child.wait_with_output().map_err(named)?;
+        let taken = begin.elapsed();
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            let last = said.lines().last().unwrap_or("without a word").to_owned();
+            let reason = format!("{}: {last}", output.status);
+            return Err(named(std::io::Error::other(reason)));
+        }
+        let printed = String::from_utf8_lossy(&output.stdout);
+        for (phase, batch) in (self.found)(printed.trim(), &run.parameters, taken) {
+            run.tell(phase, batch);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(program: &Program, printed: &str) -> Vec<(&'static str, u64)> {
+        let all = (program.found)(printed, &Parameters::default(), Duration::from_secs(1));
+        all.into_iter().map(|(phase, batch)| (phase, batch.units)).collect()
+    }
+
+    #[test]
+    fn what_programs_print_is_understood() {
+        let bonnie = "1.98,2.00a,host,1,1795393734,,,,,,,,,,,,,,,,,2,,,,16,1391,30,+++++,+++,\
+                      4211,40,1224,40,+++++,+++,2020,30,,,,,,,128ms";
+        let phases = [("create-seq", 1391), ("delete-seq", 4211), ("create-random", 1224)];
+        assert_eq!(found(&BONNIE, bonnie), [&phases[..], &[("delete-random", 2020)]].concat());
+        let fio = "note: x\n{\"jobs\": [{\"jobname\": \"read-seq\", \"read\": {\"bw_bytes\": 5},\
+                   \"write\": {\"bw_bytes\": 0}}, {\"jobname\": \"write-random\", \"write\":\
+                   {\"bw_bytes\": 7}}]}";
+        assert_eq!(found(&FIO, fio), [("read-seq", 5), ("write-random", 7)]);
+        let dbench =
+            "Operation Count\n\nThroughput 12.5 MB/sec  1 clients  1 procs  max_latency=1 ms";
+        assert_eq!(found(&DBENCH, dbench), [("all", 12_500_000)]);
+        let fs_mark = "#  x\nFSUse%        Count         Size    Files/sec     App Overhead\n\
+                       \n     0         1000         1024      51234.5            12345\n";
+        assert_eq!(found(&FS_MARK, fs_mark), [("create", 51_235)]);
+        for program in [&BONNIE, &FIO, &DBENCH, &FS_MARK] {
+            assert_eq!(found(program, ""), []);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What a reader of the figures has to know about the machine, and what happened to it meanwhile.
+
+pub mod caches;
+pub mod description;
+pub mod disturbance;
+pub mod sweep;

@@ -1,0 +1,7 @@
+//! What was found, for people and for programs.
+
+pub mod compare;
+pub mod html;
+pub mod json;
+mod number;
+pub mod table;

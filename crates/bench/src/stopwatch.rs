@@ -1,0 +1,181 @@
+//! Time, measured in batches: the clock is looked at so seldom that looking costs nothing, and each
+//! batch is long against the clock's steps.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// Least time of a batch.
+pub const BATCH: Duration = Duration::from_millis(1);
+/// So often the clock is looked at in a batch.
+const LOOKS: u64 = 16;
+
+/// Work, and how long it took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Batch {
+    /// Files, transactions or bytes.
+    pub units: u64,
+    /// Its time.
+    pub nanoseconds: u64,
+}
+
+impl Batch {
+    /// Nanoseconds for one unit.
+    #[must_use]
+    pub fn cost(&self) -> f64 {
+        self.nanoseconds as f64 / self.units as f64
+    }
+}
+
+/// Measures one phase.
+#[derive(Debug)]
+pub struct Stopwatch {
+    begin: Instant,
+    units: u64,
+    /// Calls of [`Stopwatch::did`] since the batch began, as of the last look.
+    counted: u64,
+    between_looks: u64,
+    until_look: u64,
+    batches: Vec<Batch>,
+    delay: f64,
+}
+
+impl Stopwatch {
+    /// Begins now. `delay` is a share of its time by which each batch is made longer, by doing
+    /// nothing: with it the method itself is tested.
+    #[must_use]
+    pub fn start(delay: f64) -> Stopwatch {
+        Stopwatch {
+            // Phases of hundreds of milliseconds don't grow it.
+            batches: Vec::with_capacity(1 << 10),
+            begin: Instant::now(),
+            units: 0,
+            counted: 0,
+            between_looks: 1,
+            until_look: 1,
+            delay,
+        }
+    }
+
+    /// So many units more are done.
+    #[inline]
+    pub fn did(&mut self, units: u64) {
+        self.units += units;
+        self.until_look -= 1;
+        if self.until_look == 0 {
+            self.look();
+        }
+    }
+
+    /// Ends the batch if it is long enough, and decides when to look again.
+    #[inline(never)]
+    fn look(&mut self) {
+        self.counted += self.between_looks;
+        let taken = self.begin.elapsed();
+        let per_call = (taken.as_nanos() as u64 / self.counted).max(1);
+        let wanted = BATCH.as_nanos() as u64 / LOOKS / per_call;
+        // Not much more at once than was seen so far.
+        self.between_looks = wanted.clamp(1, 2 * self.between_looks);
+        self.until_look = self.between_looks;
+        if taken >= BATCH {
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        if self.delay > 0.0 {
+            let end = Instant::now() + self.begin.elapsed().mul_f64(self.delay);
+            while Instant::now() < end {
+                std::hint::spin_loop();
+            }
+        }
+        let now = Instant::now();
+        let nanoseconds = (now - self.begin).as_nanos() as u64;
+        self.batches.push(Batch { units: self.units, nanoseconds });
+        self.begin = now;
+        self.units = 0;
+        self.counted = 0;
+    }
+
+    /// Forgets what was measured, and begins now: what came first was for warming up.
+    pub fn restart(&mut self) {
+        self.batches.clear();
+        self.units = 0;
+        self.counted = 0;
+        self.until_look = self.between_looks;
+        self.begin = Instant::now();
+    }
+
+    /// Ends the phase. What is left over, be it only time, belongs to the last batch.
+    #[must_use]
+    pub fn stop(mut self) -> Vec<Batch> {
+        if self.batches.is_empty() && self.units == 0 {
+            return Vec::new();
+        }
+        self.close();
+        if let [.., before, last] = self.batches.as_mut_slice()
+            && (last.units == 0 || u128::from(last.nanoseconds) < BATCH.as_nanos())
+        {
+            before.units += last.units;
+            before.nanoseconds += last.nanoseconds;
+            self.batches.pop();
+        }
+        self.batches
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn busy(time: Duration) {
+        let begin = Instant::now();
+        while begin.elapsed() < time {}
+    }
+
+    #[test]
+    fn batches_are_long_and_nothing_is_left_out() {
+        let begin = Instant::now();
+        let mut watch = Stopwatch::start(0.0);
+        for _ in 0..5000 {
+            busy(Duration::from_micros(2));
+            watch.did(3);
+        }
+        let batches = watch.stop();
+        let taken = begin.elapsed().as_nanos() as u64;
+        assert_eq!(batches.iter().map(|batch| batch.units).sum::<u64>(), 15_000);
+        assert!(batches.iter().all(|batch| u128::from(batch.nanoseconds) >= BATCH.as_nanos()));
+        let measured: u64 = batches.iter().map(|batch| batch.nanoseconds).sum();
+        assert!(measured <= taken && measured > taken / 10 * 9, "{measured} of {taken}");
+        assert!(batches.len() >= 3, "{batches:?}");
+    }
+
+    #[test]
+    fn what_is_short_is_one_batch() {
+        let mut watch = Stopwatch::start(0.0);
+        watch.did(1);
+        watch.restart();
+        watch.did(7);
+        let batches = watch.stop();
+        assert_eq!(batches.len(), 1);
+        assert_eq!(batches[0].units, 7);
+        assert_eq!(Stopwatch::start(0.0).stop(), []);
+    }
+
+    #[test]
+    fn delays_are_measured_too() {
+        let cost = |delay| {
+            let mut watch = Stopwatch::start(delay);
+            for _ in 0..200 {
+                busy(Duration::from_micros(50));
+                watch.did(1);
+            }
+            let batches = watch.stop();
+            // The least of them: what else the machine does makes nothing faster.
+            batches.iter().map(Batch::cost).fold(f64::INFINITY, f64::min)
+        };
+        // Twice the time, whatever else the machine does.
+        let (without, with) = (cost(0.0), cost(1.0));
+        assert!(with > 1.5 * without, "{without}, {with}");
+    }
+}

@@ -1,0 +1,76 @@
+//! A directory that is there: the experiment works in a new one in it.
+
+use std::path::{Path, PathBuf};
+
+use super::{Survives, Target};
+use crate::calls::Answering;
+use crate::experiment::Need;
+use crate::{Error, Result};
+
+/// It.
+pub(super) struct Directory {
+    above: PathBuf,
+    own: PathBuf,
+}
+
+impl Directory {
+    /// In the directory `above`.
+    pub(super) fn new(above: &Path) -> Directory {
+        let own = above.join(format!("conquest-bench-{}", std::process::id()));
+        Directory { above: above.to_owned(), own }
+    }
+}
+
+impl Target for Directory {
+    fn make(&mut self, need: Need, owner: Option<(u32, u32)>) -> Result<()> {
+        let named = |path: &Path| Error::system(&path.display().to_string());
+        let space = rustix::fs::statvfs(&self.above);
+        let space = space.map_err(|error| named(&self.above)(error.into()))?;
+        let available = space.f_bavail.saturating_mul(space.f_frsize);
+        if available < need.bytes {
+            return Err(Error::Target {
+                target: self.above.display().to_string(),
+                reason: format!(
+                    "{} MiB are needed and {} MiB available (make the experiment smaller: --set)",
+                    need.bytes >> 20,
+                    available >> 20
+                ),
+            });
+        }
+        std::fs::create_dir(&self.own).map_err(named(&self.own))?;
+        super::store::give(&self.own, owner)
+    }
+
+    fn answering(&self) -> Answering {
+        Answering::Directory { path: self.own.clone() }
+    }
+
+    fn options(&self) -> Vec<String> {
+        let found = rustix::fs::statfs(&self.own).map(|found| found.f_type);
+        vec![format!("file system of type {:#x}", found.unwrap_or(0))]
+    }
+
+    fn survives(&self) -> Survives {
+        // Of memory, unless it is one of the kernel's file systems in memory.
+        const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+        let found = rustix::fs::statfs(&self.own).map(|found| found.f_type);
+        match found {
+            Ok(kind) if IN_MEMORY.contains(&kind) => Survives::Process,
+            _ => Survives::PowerAfterSync,
+        }
+    }
+
+    fn remove(&mut self) -> Result<()> {
+        match std::fs::remove_dir_all(&self.own) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            done => done.map_err(Error::system(&self.own.display().to_string())),
+        }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What could be said of it was said before.
+        let _ = self.remove();
+    }
+}

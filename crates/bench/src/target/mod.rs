@@ -1,0 +1,198 @@
+//! What experiments are done on.
+
+mod device;
+mod directory;
+mod floor;
+mod kernel;
+mod mounted;
+mod room;
+mod store;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::calls::Answering;
+use crate::experiment::Need;
+use crate::{Error, Result};
+
+pub use kernel::Kind;
+pub use room::Room;
+
+/// What the effects of a call that has returned outlive.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Survives {
+    /// Nothing: a floor.
+    Nothing,
+    /// The end of the process that made it.
+    Process,
+    /// A restart in order; after fsync(2) a power failure.
+    PowerAfterSync,
+    /// A power failure.
+    Power,
+}
+
+impl Survives {
+    /// In words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Survives::Nothing => "nothing",
+            Survives::Process => "the process",
+            Survives::PowerAfterSync => "power after fsync",
+            Survives::Power => "power",
+        }
+    }
+}
+
+/// Which target.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Name {
+    /// The loop itself.
+    Null,
+    /// One system call for each call.
+    SystemCall,
+    /// Memory of the process.
+    Memory,
+    /// A store, by the library.
+    Conquest,
+    /// A store, mounted.
+    Fuse,
+    /// A file system of the kernel, made on the spot.
+    Kernel(Kind),
+    /// A directory that is there.
+    Directory(PathBuf),
+}
+
+impl Name {
+    /// All that need no path.
+    pub const ALL: [Name; 13] = [
+        Name::Null,
+        Name::SystemCall,
+        Name::Memory,
+        Name::Conquest,
+        Name::Fuse,
+        Name::Kernel(Kind::Ramfs),
+        Name::Kernel(Kind::Tmpfs),
+        Name::Kernel(Kind::TmpfsHuge),
+        Name::Kernel(Kind::Ext2),
+        Name::Kernel(Kind::Ext3),
+        Name::Kernel(Kind::Ext4),
+        Name::Kernel(Kind::Xfs),
+        Name::Kernel(Kind::Btrfs),
+    ];
+
+    /// The target that `word` names: one of the list, or a path with a slash in it.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Name> {
+        let listed = Name::ALL.into_iter().find(|name| name.id() == word);
+        listed.or_else(|| word.contains('/').then(|| Name::Directory(PathBuf::from(word))))
+    }
+
+    /// As it stands in reports: paths are not told.
+    #[must_use]
+    pub fn id(&self) -> String {
+        match self {
+            Name::Null => "null".into(),
+            Name::SystemCall => "syscall".into(),
+            Name::Memory => "memory".into(),
+            Name::Conquest => "conquest".into(),
+            Name::Fuse => "fuse".into(),
+            Name::Kernel(kind) => kind.id().into(),
+            Name::Directory(_) => "directory".into(),
+        }
+    }
+
+    /// What it is, in a line.
+    #[must_use]
+    pub fn about(&self) -> &'static str {
+        match self {
+            Name::Null => "the same loop with calls that do nothing: a floor",
+            Name::SystemCall => "one system call that does nothing for each call: a floor",
+            Name::Memory => "bytes are copied in memory of the process: a floor for transfers",
+            Name::Conquest => "a store, by the library in the same process",
+            Name::Fuse => "a store, mounted by conquest mount",
+            Name::Kernel(kind) => kind.about(),
+            Name::Directory(_) => "any directory, by its path",
+        }
+    }
+
+    /// What it lacks on this machine, with how to get it; none if it can be made.
+    #[must_use]
+    pub fn lack(&self) -> Option<String> {
+        let is_root = rustix::process::geteuid().is_root();
+        match self {
+            Name::Null | Name::SystemCall | Name::Memory | Name::Directory(_) => None,
+            Name::Conquest => None,
+            Name::Fuse => (!Path::new("/dev/fuse").exists())
+                .then(|| "there is no /dev/fuse (load the kernel module fuse)".into()),
+            Name::Kernel(_) if !is_root => Some(
+                "mounting needs root (run it by sudo, or measure a directory that is mounted)"
+                    .into(),
+            ),
+            Name::Kernel(kind) => kind.lack(),
+        }
+    }
+}
+
+/// A target, made and removed again and again.
+pub trait Target {
+    /// Makes it anew, empty, with room for `need`, for the user and group `owner`.
+    ///
+    /// # Errors
+    /// Why it can't be made.
+    fn make(&mut self, need: Need, owner: Option<(u32, u32)>) -> Result<()>;
+
+    /// By whom its calls are answered, once it is made.
+    fn answering(&self) -> Answering;
+
+    /// What it was made with, for the report.
+    fn options(&self) -> Vec<String>;
+
+    /// What it survives.
+    fn survives(&self) -> Survives;
+
+    /// Removes what was made.
+    ///
+    /// # Errors
+    /// Why it can't be removed.
+    fn remove(&mut self) -> Result<()>;
+}
+
+/// What targets are made of.
+#[derive(Clone, Debug)]
+pub struct Making {
+    /// The program `conquest`, which mounts stores.
+    pub program: PathBuf,
+    /// A directory on a disk: devices are files there.
+    pub disk: PathBuf,
+}
+
+/// The target `name`, not made yet; its mounts are in `room`, if there is one.
+///
+/// # Errors
+/// If it needs a room, and there is none.
+pub fn target(name: &Name, making: &Making, room: Option<&Room>) -> Result<Box<dyn Target>> {
+    let place = |kind: &str| -> Result<PathBuf> {
+        match room {
+            Some(room) => room.place(kind),
+            None => room::temporary(kind),
+        }
+    };
+    Ok(match name {
+        Name::Null => Box::new(floor::Floor(Answering::Null)),
+        Name::SystemCall => Box::new(floor::Floor(Answering::SystemCall)),
+        Name::Memory => Box::new(floor::Floor(Answering::Memory)),
+        Name::Conquest => Box::new(store::StoreTarget::new(place("conquest")?)),
+        Name::Fuse => Box::new(mounted::Mounted::new(place("fuse")?, making.program.clone())),
+        Name::Kernel(kind) => {
+            let room = room.ok_or_else(|| Error::Target {
+                target: kind.id().into(),
+                reason: "mounting needs root".into(),
+            })?;
+            Box::new(kernel::Kernel::new(*kind, room.place(kind.id())?, making.disk.clone()))
+        }
+        Name::Directory(path) => Box::new(directory::Directory::new(path)),
+    })
+}

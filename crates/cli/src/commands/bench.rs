@@ -1,0 +1,328 @@
+//! `conquest bench`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use conquest_bench::experiment::{self, Experiment, Size};
+use conquest_bench::machine::caches::Caches;
+use conquest_bench::machine::description::Description;
+use conquest_bench::parameters::Parameters;
+use conquest_bench::report::json::{self, Document};
+use conquest_bench::report::{compare, html, table};
+use conquest_bench::results::Found;
+use conquest_bench::runner::{self, Plan, Wanted, Watcher};
+use conquest_bench::target::{Making, Name, Room};
+
+use crate::progress::Progress;
+use crate::reason::{Reason, Result};
+use crate::report::Report;
+use crate::stop;
+
+/// Who is nobody in particular on every system.
+const NOBODY: u32 = 65_534;
+/// So often a run that was disturbed is repeated.
+const REPEATS: usize = 2;
+
+/// Compare file systems: the same experiments on each, in turn, in one run.
+#[derive(Args)]
+#[command(
+    after_help = "Every target is made anew for every run, and removed. Targets are compared with
+the first one, by the runs of the same round; `not significant` means that the 90 % interval of
+the ratio does not leave out 1. A target's name with +5% behind it is made slower by as much.
+
+Examples:
+  conquest bench list
+  conquest bench sprite-small
+  conquest bench sprite-small --on ext4,/home/me/files,conquest
+  conquest bench sprite-large --set bytes=1048576 --on ramfs,tmpfs"
+)]
+pub(crate) struct Bench {
+    /// Targets, separated by commas: names that `list` shows, or paths of directories.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "TARGET",
+        default_value = "ramfs,tmpfs,ext4,conquest,fuse"
+    )]
+    on: Vec<String>,
+    /// How large.
+    #[arg(long, value_enum, default_value_t = HowLarge::Short)]
+    size: HowLarge,
+    /// Samples of each phase on each target.
+    #[arg(long, default_value_t = 10)]
+    rounds: usize,
+    /// Another number for a parameter of the experiments.
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = setting)]
+    set: Vec<(String, u64)>,
+    /// As which user calls are made, if root measures [default: who called sudo, or nobody].
+    #[arg(long, value_name = "UID")]
+    user: Option<u32>,
+    /// On which processor; on any by default.
+    #[arg(long)]
+    processor: Option<usize>,
+    /// What the caches hold when a phase begins.
+    #[arg(long, value_enum, default_value_t = CachesAre::Clean)]
+    caches: CachesAre,
+    /// Where random numbers begin.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where devices of file systems are kept: a directory on a disk.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
+    disk: PathBuf,
+    /// Longest time for a part of an experiment, in seconds.
+    #[arg(long, default_value_t = 600)]
+    limit: u64,
+    /// Keep what was found in this file, as JSON (`schema` describes it).
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Keep it in this file as a page for a browser.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Experiments; or `list`, `schema`, or `compare` and two files with reports.
+    #[arg(required = true)]
+    experiments: Vec<String>,
+}
+
+/// How large experiments are.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum HowLarge {
+    /// Only to see that everything works.
+    Smoke,
+    /// A minute or two.
+    Short,
+    /// As in the papers, and at all sizes of this machine's caches.
+    Full,
+}
+
+/// What the caches hold when a phase begins.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum CachesAre {
+    /// Nothing that has to be written back.
+    Clean,
+    /// What the phase before has left.
+    AsLeft,
+}
+
+fn setting(text: &str) -> core::result::Result<(String, u64), String> {
+    let (name, number) = text.split_once('=').ok_or("expected NAME=NUMBER")?;
+    let number = number.parse().map_err(|_| format!("{number:?} is no number"))?;
+    Ok((name.to_owned(), number))
+}
+
+pub(crate) fn run(args: &Bench) -> ExitCode {
+    let report = Report::new("bench");
+    let words: Vec<&str> = args.experiments.iter().map(String::as_str).collect();
+    let done = match words.as_slice() {
+        ["list"] => list(),
+        ["schema"] => output(json::SCHEMA_TEXT),
+        ["compare", before, after] => compare(before, after),
+        ["compare", ..] => Err(Reason::rule("compare takes two files with reports")),
+        _ => measure(args, &report),
+    };
+    report.take_plain(done);
+    stop::end_by_signal();
+    report.code()
+}
+
+/// What a process does that measures.
+pub(crate) fn work() -> ExitCode {
+    match conquest_bench::worker::work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn list() -> Result<()> {
+    let mut out = String::from("experiments:\n");
+    for experiment in experiment::ALL {
+        out.push_str(&format!("  {:<24}{}\n", experiment.id(), experiment.about()));
+        let phases: Vec<&str> = experiment.phases().iter().map(|phase| phase.id).collect();
+        out.push_str(&format!("  {:<24}phases: {}\n", "", phases.join(", ")));
+    }
+    out.push_str("\ntargets:\n");
+    for name in Name::ALL.iter().chain([&Name::Directory(PathBuf::new())]) {
+        let word = if matches!(name, Name::Directory(_)) { "a path".into() } else { name.id() };
+        out.push_str(&format!("  {word:<24}{}\n", name.about()));
+        if let Some(lack) = name.lack() {
+            out.push_str(&format!("  {:<24}not here: {lack}\n", ""));
+        }
+    }
+    output(&out)
+}
+
+fn output(text: &str) -> Result<()> {
+    Ok(crate::output::all(text.as_bytes())?)
+}
+
+/// Shows how the report in the file `after` compares with the one in `before`.
+fn compare(before: &str, after: &str) -> Result<()> {
+    let read = |path: &str| {
+        let named = |reason: String| Reason::Rule(format!("{path}: {reason}"));
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| named(crate::reason::words(&error)))?;
+        Document::parse(&text).map_err(named)
+    };
+    output(&compare::compare(&read(before)?, &read(after)?))
+}
+
+/// Writes the report to the files that were asked for.
+fn keep(args: &Bench, document: &Document) -> Result<()> {
+    let write = |path: &Path, text: String| {
+        let named =
+            |error| Reason::Rule(format!("{}: {}", path.display(), crate::reason::words(&error)));
+        std::fs::write(path, text).map_err(named)
+    };
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(document);
+        write(path, text.map_err(|error| Reason::rule(error.to_string()))? + "\n")?;
+    }
+    match &args.html {
+        Some(path) => write(path, html::page(document)),
+        None => Ok(()),
+    }
+}
+
+fn measure(args: &Bench, report: &Report) -> Result<()> {
+    let caches = Caches::visible().unwrap_or_default();
+    let experiments = chosen(args, &caches)?;
+    let targets = targets(args, report)?;
+    let program = std::env::current_exe()?;
+    let mut used = vec![program.clone(), std::env::current_dir()?, args.disk.clone()];
+    used.extend(targets.iter().filter_map(|target| match &target.name {
+        Name::Directory(path) => std::fs::canonicalize(path).ok(),
+        _ => None,
+    }));
+    let is_root = rustix::process::geteuid().is_root();
+    let plan = Plan {
+        experiments,
+        targets,
+        rounds: args.rounds,
+        repeats: if args.size == HowLarge::Smoke { 0 } else { REPEATS },
+        seed: args.seed,
+        user: is_root.then(|| user(args)),
+        processor: args.processor,
+        sweep: match (args.caches, args.size) {
+            (CachesAre::AsLeft, _) | (_, HowLarge::Smoke) => 0,
+            (CachesAre::Clean, _) => 2 * caches.last(),
+        },
+        making: Making { program, disk: args.disk.clone() },
+        limit: Duration::from_secs(args.limit),
+    };
+    let room = match is_root {
+        true => Some(Room::enter(&used).map_err(|error| Reason::rule(error.to_string()))?),
+        false => None,
+    };
+    stop::listen()?;
+    let most = if args.size == HowLarge::Smoke { 1 << 20 } else { 4 * caches.last() };
+    let machine = Description::look(most);
+    let mut told = Told { progress: Progress::share("measuring"), report };
+    let outcome = runner::run(&plan, room.as_ref(), &mut told);
+    drop(told);
+    let outcome = outcome.map_err(|error| Reason::rule(error.to_string()))?;
+    keep(args, &Document::new(&plan, &outcome, machine))?;
+    match outcome.failures.len() {
+        0 => stop::check(),
+        count => Err(Reason::Rule(format!("{count} of the targets failed"))),
+    }
+}
+
+/// As whom root measures.
+fn user(args: &Bench) -> (u32, u32) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|word| word.parse().ok());
+    match args.user {
+        Some(user) => (user, user),
+        None => (number("SUDO_UID").unwrap_or(NOBODY), number("SUDO_GID").unwrap_or(NOBODY)),
+    }
+}
+
+type Chosen = Vec<(&'static dyn Experiment, Vec<Parameters>)>;
+
+/// The experiments, with their parameters.
+fn chosen(args: &Bench, caches: &Caches) -> Result<Chosen> {
+    let size = match args.size {
+        HowLarge::Smoke => Size::Smoke,
+        HowLarge::Short => Size::Short,
+        HowLarge::Full => Size::Full,
+    };
+    let mut chosen = Vec::new();
+    for word in &args.experiments {
+        let experiment = experiment::find(word).ok_or_else(|| {
+            Reason::Rule(format!("no experiment {word:?} (`conquest bench list` shows all)"))
+        })?;
+        if let Some((program, package)) = experiment.program()
+            && !conquest_bench::program::exists(program)
+        {
+            let advice = format!("there is no {program} (install the package {package})");
+            return Err(Reason::Rule(format!("{word}: {advice}")));
+        }
+        let mut points = Vec::new();
+        for mut point in experiment.points(size, caches) {
+            for (name, number) in &args.set {
+                // Other experiments may have it.
+                point = point.clone().with(name, *number).unwrap_or(point);
+            }
+            points.push(point);
+        }
+        points.dedup();
+        chosen.push((experiment, points));
+    }
+    for (name, _) in &args.set {
+        let all = chosen.iter().flat_map(|(_, points)| points);
+        if !all.flat_map(Parameters::iter).any(|(known, _)| known == name) {
+            return Err(Reason::Rule(format!("none of the experiments has a parameter {name:?}")));
+        }
+    }
+    Ok(chosen)
+}
+
+/// The targets, without those that can't be had here, of which it is said how to get them.
+fn targets(args: &Bench, report: &Report) -> Result<Vec<Wanted>> {
+    let mut targets: Vec<Wanted> = Vec::new();
+    for word in &args.on {
+        let mut wanted = Wanted::parse(word).ok_or_else(|| {
+            let advice = "`conquest bench list` shows all; a directory needs a slash";
+            Reason::Rule(format!("no target {word:?} ({advice})"))
+        })?;
+        if let Some(lack) = wanted.name.lack() {
+            report.note(format_args!("{word}: left out: {lack}"));
+            continue;
+        }
+        let same = targets.iter().filter(|other| other.name == wanted.name).count();
+        if targets.iter().any(|other| other.label == wanted.label) {
+            wanted.label = format!("{}#{}", wanted.label, same + 1);
+        }
+        targets.push(wanted);
+    }
+    match targets.is_empty() {
+        true => Err(Reason::rule("no target is left")),
+        false => Ok(targets),
+    }
+}
+
+/// The terminal.
+struct Told<'r> {
+    progress: Progress,
+    report: &'r Report,
+}
+
+impl Watcher for Told<'_> {
+    fn progress(&mut self, done: usize, total: usize) {
+        self.progress.set(done as u64, total as u64);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.progress.line(&format!("conquest: {}: {text}", self.report.command()));
+    }
+
+    fn found(&mut self, found: &[Found]) {
+        let text = table::table(found);
+        // Whoever does not read it any more has ended this process.
+        self.progress.suspend(|| drop(crate::output::all(text.as_bytes())));
+    }
+
+    fn is_stopped(&self) -> bool {
+        stop::requested()
+    }
+}

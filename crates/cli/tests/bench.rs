@@ -1,0 +1,349 @@
+//! Measuring: every experiment at its smallest, reports, and what is left behind.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::{
+    LIMIT, Scratch, USER, command, conquest, conquest_as, finish, need_root, printed, refused,
+    text, wait,
+};
+
+const EXPERIMENTS: [&str; 11] = [
+    "sprite-small",
+    "sprite-large-original",
+    "sprite-large",
+    "array",
+    "postmark",
+    "postmark-large",
+    "bonnie",
+    "throughput",
+    "metadata",
+    "shared-file",
+    "scaling",
+];
+
+/// What a report in a file says.
+fn report(path: &str) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn words(value: &Value, key: &str) -> BTreeSet<String> {
+    let all = value.as_array().unwrap().iter();
+    all.map(|one| one[key].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn experiments_and_targets_are_listed() {
+    let listed = printed(["bench", "list"]);
+    for word in EXPERIMENTS.iter().chain(&["ramfs", "ext4", "conquest", "fuse", "syscall"]) {
+        assert!(listed.contains(&format!("\n  {word} ")), "{word}: {listed}");
+    }
+}
+
+/// Measures as small as possible, and keeps the report at `json`.
+fn smoke(targets: &str, experiments: &[&str], json: &Path) -> Value {
+    let mut bench = command(None);
+    bench.args(["bench", "--size", "smoke", "--rounds", "1", "--on", targets, "--json"]).arg(json);
+    let output = finish(bench.args(experiments).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let found = report(json.to_str().unwrap());
+    for result in found["results"].as_array().unwrap() {
+        assert!(result["median"].as_f64().is_some_and(|rate| rate > 0.0), "{result}");
+        assert_eq!(result["samples"].as_array().unwrap().len(), 1);
+    }
+    assert_eq!(found["failures"].as_array().unwrap().len(), 0);
+    assert_eq!(words(&found["targets"], "target").len(), targets.split(',').count());
+    found
+}
+
+/// Each kind of target that has to be made.
+#[test]
+fn targets_are_made_and_measured() {
+    need_root();
+    let scratch = Scratch::new();
+    let targets = "tmpfs,tmpfs-huge,ext2,ext3,ext4,fuse";
+    let found = smoke(targets, &["sprite-large"], &scratch.join("made.json"));
+    for target in found["targets"].as_array().unwrap() {
+        let options = target["options"].to_string();
+        let has_device = options.contains("MiB loop device");
+        let name = target["target"].as_str().unwrap();
+        assert_eq!(has_device, name.starts_with("ext"), "{target}");
+        assert!(options.len() > 10, "{target}");
+        let survives = if has_device { "power-after-sync" } else { "process" };
+        assert_eq!(target["survives"], survives, "{target}");
+    }
+    let memory = smoke("memory", &["sprite-large", "throughput"], &scratch.join("memory.json"));
+    assert_eq!(memory["results"].as_array().unwrap().len(), 9);
+}
+
+/// Other people's programs, in directories.
+#[test]
+fn programs_are_measured_where_there_are_directories() {
+    need_root();
+    let scratch = Scratch::new();
+    let all =
+        ["postmark", "bonnie", "fio", "dbench", "fs_mark"].map(|one| format!("program-{one}"));
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let listed = printed(["bench", "list"]);
+    assert!(all.iter().all(|name| listed.contains(name)), "{listed}");
+    let json = scratch.join("programs.json");
+    let mut bench = command(None);
+    bench.args(["bench", "--size", "smoke", "--rounds", "1", "--on", "tmpfs,conquest"]);
+    let output = finish(
+        bench.arg("--json").arg(&json).args(&all).stdout(Stdio::null()).stderr(Stdio::piped()),
+    );
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let found = report(json.to_str().unwrap());
+    let failures = found["failures"].as_array().unwrap();
+    assert_eq!(failures.len(), all.len(), "{said}");
+    for failure in failures {
+        let words = failure.as_str().unwrap();
+        assert!(words.contains("on conquest") && words.contains("no directory"), "{words}");
+    }
+    for result in found["results"].as_array().unwrap() {
+        // Bonnie++ tells nothing of what takes less than half a second.
+        let may_lack = result["target"] == "conquest" || result["experiment"] == "program-bonnie";
+        assert!(may_lack || result["median"].as_f64().is_some_and(|rate| rate > 0.0), "{result}");
+    }
+}
+
+/// Each experiment, and a report that keeps to the schema.
+#[test]
+fn every_experiment_can_be_done() {
+    need_root();
+    let scratch = Scratch::new();
+    let (json, schema) = (scratch.join("all.json"), scratch.join("schema.json"));
+    let (json, schema) = (json.to_str().unwrap(), schema.to_str().unwrap());
+    let found = smoke("null,syscall,ramfs,conquest", &EXPERIMENTS, json.as_ref());
+    assert_eq!(found["experiment"], EXPERIMENTS.join(" "));
+    assert_eq!(words(&found["results"], "experiment").len(), EXPERIMENTS.len());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let whole = std::fs::read_to_string(json).unwrap();
+    assert!(!whole.contains("/dev/shm") && !whole.contains("/var/tmp"), "{whole}");
+    assert!(host.trim().len() < 4 || !whole.contains(host.trim()), "{whole}");
+    std::fs::write(schema, printed(["bench", "schema"])).unwrap();
+    let judge = |instance: &str| {
+        let mut judge = Command::new("jsonschema");
+        judge.args(["-i", instance, schema]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        finish(&mut judge)
+    };
+    let judged = judge(json);
+    assert!(judged.status.success(), "{}{}", text(&judged.stdout), text(&judged.stderr));
+    // It can tell.
+    let bad = scratch.join("bad.json");
+    std::fs::write(&bad, whole.replace("\"median\"", "\"mean\"")).unwrap();
+    assert!(!judge(bad.to_str().unwrap()).status.success());
+}
+
+/// Enough samples for intervals, and targets that are the same.
+#[test]
+fn targets_are_compared_with_the_first() {
+    let scratch = Scratch::new();
+    let json = scratch.join("two.json");
+    let json = json.to_str().unwrap();
+    let on = ["bench", "array", "--size", "smoke", "--rounds", "5"];
+    let output = conquest([&on[..], &["--on", "null,null+1000%", "--json", json]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.contains("x null"), "{said}");
+    let found = report(json);
+    for compared in found["comparisons"].as_array().unwrap() {
+        let (ratio, ends) = (compared["ratio"].as_f64().unwrap(), &compared["ci90"]);
+        assert!(ratio < 0.9, "{compared}");
+        assert!(ends[0].as_f64().unwrap() <= ratio && ratio <= ends[1].as_f64().unwrap());
+        // On a busy machine five samples may not be enough.
+        let is_slower = ends[1].as_f64().unwrap() < 0.99;
+        assert_eq!(compared["verdict"] == "slower", is_slower, "{compared}");
+        assert_eq!(compared["same_class"], true, "{compared}");
+    }
+    let beside = printed(["bench", "compare", json, json]);
+    assert!(beside.contains("read-again") && beside.contains("x 1.00"), "{beside}");
+    assert!(beside.contains("not significant"), "{beside}");
+}
+
+#[test]
+fn reports_that_are_none_are_refused() {
+    let scratch = Scratch::new();
+    let file = |name: &str, text: &str| {
+        let path = scratch.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let newer = file("newer", "{\"schema\":\"conquest-bench\",\"schema_version\":99}");
+    let damaged = file("damaged", "{\"schema\":\"conquest-bench\",\"schema_version\":1}");
+    for (path, words) in [
+        (file("none", "x"), "no JSON"),
+        (file("other", "{}"), "not a report of conquest bench"),
+        (newer, "version 99"),
+        (damaged, "a damaged report"),
+        (scratch.join("nowhere").to_str().unwrap().to_owned(), "No such file"),
+    ] {
+        let said = refused(1, ["bench", "compare", &path, &path]);
+        assert!(said.contains(&path) && said.contains(words), "{said}");
+    }
+    let said = refused(1, ["bench", "compare", "one"]);
+    assert!(said.contains("two files"), "{said}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_before_anything_is_done() {
+    for (args, words) in [
+        (&["sprite"][..], "no experiment \"sprite\""),
+        (&["array", "--on", "zfs"], "no target \"zfs\""),
+        (&["array", "--set", "colour=1"], "no"),
+        (&["array", "--on", "null", "--set", "bytes=1"], "bytes is 1, not 4096 to"),
+        (&["bonnie", "--on", "null", "--set", "files=0"], "files is 0, not 1 to"),
+    ] {
+        let output = conquest([&["bench"], args].concat());
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(words), "{args:?}: {said}");
+        assert_eq!(text(&output.stdout), "");
+    }
+    assert_eq!(conquest(["bench"]).status.code(), Some(2));
+    assert_eq!(conquest(["bench", "array", "--set", "bytes"]).status.code(), Some(2));
+}
+
+/// Who may not mount measures directories and stores, and is told how to get the others.
+#[test]
+fn ordinary_users_measure_what_they_may() {
+    need_root();
+    let scratch = Scratch::new();
+    let (here, json) = (scratch.join("here"), scratch.join("user.json"));
+    std::fs::create_dir(&here).unwrap();
+    std::os::unix::fs::chown(&here, Some(USER), Some(USER)).unwrap();
+    let on = format!("{},ramfs,conquest", here.display());
+    let mut bench = command(Some(USER));
+    bench.args(["bench", "sprite-small", "--size", "smoke", "--rounds", "1", "--on", &on]);
+    bench.arg("--json").arg(&json).env("TMPDIR", scratch.path());
+    let output = finish(bench.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("ramfs: left out: mounting needs root (run it by sudo"), "{said}");
+    let found = report(json.to_str().unwrap());
+    let targets: Vec<String> = words(&found["targets"], "target").into_iter().collect();
+    assert_eq!(targets, ["conquest", "directory"]);
+    assert_eq!(std::fs::read_dir(&here).unwrap().count(), 0);
+    let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().flatten().collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+    // A directory of somebody else.
+    std::os::unix::fs::chown(&here, Some(0), Some(0)).unwrap();
+    let denied = conquest_as(
+        Some(USER),
+        ["bench", "bonnie", "--size", "smoke", "--on", here.to_str().unwrap()],
+    );
+    assert_eq!(denied.status.code(), Some(1));
+    let said = text(&denied.stderr);
+    assert!(said.contains("Permission denied") && said.contains("directory"), "{said}");
+}
+
+/// One that is full is left out; the others are measured.
+#[test]
+fn a_target_that_fails_does_not_take_the_others_with_it() {
+    need_root();
+    let scratch = Scratch::new();
+    let json = scratch.join("full.json");
+    let small = scratch.join("small");
+    std::fs::create_dir(&small).unwrap();
+    let mut bench = Command::new("unshare");
+    bench.args(["--mount", "sh", "-ec"]);
+    bench.arg("mount -t tmpfs -o size=64k,nr_inodes=50 small \"$1\"; shift; exec \"$@\"");
+    bench.arg("sh").arg(&small).arg(env!("CARGO_BIN_EXE_conquest"));
+    let on = format!("ramfs,{}", small.display());
+    bench.args(["bench", "bonnie", "--size", "smoke", "--rounds", "2", "--on", &on, "--json"]);
+    let output = finish(bench.arg(&json).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("bonnie on directory") && said.contains("No space left"), "{said}");
+    let found = report(json.to_str().unwrap());
+    for result in found["results"].as_array().unwrap() {
+        assert_eq!(result["median"].is_null(), result["target"] == "directory", "{result}");
+    }
+    let failures = found["failures"].to_string();
+    assert!(failures.contains("No space left") && !failures.contains("/dev/shm"), "{failures}");
+    // What would not fit into the memory is not even begun.
+    let vast = ["bench", "sprite-small", "--on", "ramfs,conquest", "--set", "bytes=1073741824"];
+    let begin = Instant::now();
+    let output = conquest([&vast[..], &["--set", "files=100000"]].concat());
+    let said = text(&output.stderr);
+    assert!(said.contains("of memory are needed") && said.contains("--set"), "{said}");
+    assert!(begin.elapsed() < Duration::from_secs(30));
+}
+
+/// The loop devices that there are, and what is behind them.
+fn loops() -> String {
+    let mut list = Command::new("losetup");
+    list.args(["--list", "--noheadings", "-O", "NAME,BACK-FILE"]);
+    text(&finish(list.stdout(Stdio::piped())).stdout)
+}
+
+/// Processes that `parent` has started, or that this program has become.
+fn children(parent: u32) -> Vec<u32> {
+    let is_of = |process: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        let above = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+        above.and_then(|word| word.parse().ok()) == Some(parent)
+    };
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok());
+    numbers.filter(is_of).collect()
+}
+
+/// Whatever it is doing when it is killed: nothing mounted, no device, no process, no file.
+#[test]
+fn a_killed_run_leaves_nothing() {
+    need_root();
+    let scratch = Scratch::new();
+    let here = scratch.join("disk");
+    std::fs::create_dir(&here).unwrap();
+    for delay in [300, 900, 2500] {
+        let mut bench = command(None);
+        bench.args(["bench", "bonnie", "sprite-small", "--on", "ext4,fuse,tmpfs,conquest"]);
+        bench.args(["--rounds", "100"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = bench.arg("--disk").arg("/var/tmp").spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(delay));
+        let started = children(child.id());
+        child.kill().unwrap();
+        wait(&mut child);
+        let begin = Instant::now();
+        loop {
+            // Devices of other tests come and go; ours are files without a name.
+            let left = loops();
+            let devices = left.lines().filter(|line| line.contains("/var/tmp/#")).count();
+            let is_alive = |one: &&u32| std::fs::read_link(format!("/proc/{one}/exe")).is_ok();
+            let processes = started.iter().filter(is_alive).count();
+            if devices == 0 && processes == 0 {
+                break;
+            }
+            assert!(begin.elapsed() < LIMIT, "after {delay} ms: {left}; {processes} processes");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// What was measured until then is kept.
+#[test]
+fn an_interrupted_run_keeps_what_it_has() {
+    let scratch = Scratch::new();
+    let json = scratch.join("half.json");
+    let mut bench = command(None);
+    bench.args(["bench", "array", "--size", "smoke", "--rounds", "100000", "--on", "null"]);
+    bench.arg("--json").arg(&json).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = bench.spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let status = wait(&mut child);
+    assert!(!status.success(), "{status}");
+    let found = report(json.to_str().unwrap());
+    let samples = found["results"][0]["samples"].as_array().unwrap().len();
+    assert!((1..100_000).contains(&samples), "{samples}");
+}
