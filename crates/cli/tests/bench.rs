@@ -232,6 +232,9 @@ fn ordinary_users_measure_what_they_may() {
     let found = report(json.to_str().unwrap());
     let targets: Vec<String> = words(&found["targets"], "target").into_iter().collect();
     assert_eq!(targets, ["conquest", "directory"]);
+    for target in found["targets"].as_array().unwrap() {
+        assert_eq!(target["survives"], "process", "{target}");
+    }
     assert_eq!(std::fs::read_dir(&here).unwrap().count(), 0);
     let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().flatten().collect();
     assert_eq!(left.len(), 2, "{left:?}");

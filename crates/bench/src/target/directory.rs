@@ -46,14 +46,14 @@ impl Target for Directory {
     }
 
     fn options(&self) -> Vec<String> {
-        let found = rustix::fs::statfs(&self.own).map(|found| found.f_type);
+        let found = rustix::fs::statfs(&self.above).map(|found| found.f_type);
         vec![format!("file system of type {:#x}", found.unwrap_or(0))]
     }
 
     fn survives(&self) -> Survives {
-        // Of memory, unless it is one of the kernel's file systems in memory.
+        // tmpfs and ramfs.
         const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
-        let found = rustix::fs::statfs(&self.own).map(|found| found.f_type);
+        let found = rustix::fs::statfs(&self.above).map(|found| found.f_type);
         match found {
             Ok(kind) if IN_MEMORY.contains(&kind) => Survives::Process,
             _ => Survives::PowerAfterSync,

@@ -106,8 +106,9 @@ impl Target for Mounted {
 
     fn remove(&mut self) -> Result<()> {
         if self.server.is_some() && self.is_mounted() {
-            let point = self.point();
-            program::run("umount", &[&point.to_string_lossy()])?;
+            // As who mounted it: who is not root may not call umount(8).
+            let (program, point) = (self.program.to_string_lossy(), self.point());
+            program::run(&program, &["umount", &point.to_string_lossy()])?;
         }
         self.end()?;
         store::destroy(&self.directory)
@@ -121,7 +122,8 @@ impl Drop for Mounted {
             let _ = server.kill();
             let _ = server.wait();
         }
-        let _ = program::run("umount", &["--lazy", &self.point().to_string_lossy()]);
+        let program = self.program.to_string_lossy();
+        let _ = program::run(&program, &["umount", "--lazy", &self.point().to_string_lossy()]);
         let _ = store::destroy(&self.directory);
     }
 }
