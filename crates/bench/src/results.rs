@@ -1,5 +1,7 @@
 //! What was found.
 
+mod effect;
+
 use serde::Serialize;
 
 use crate::experiment::{Measured, Phase};
@@ -7,6 +9,8 @@ use crate::parameters::Parameters;
 use crate::statistics::{self, Interval, Verdict, steady_from};
 use crate::stopwatch::{BATCH, Batch};
 use crate::target::Survives;
+
+pub use effect::Shown;
 
 /// A sample: what one run of a phase gave.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -99,6 +103,7 @@ mod tests {
         let batch = |&(units, nanoseconds): &(u64, u64)| Batch { units, nanoseconds };
         Measured {
             phase: "create".into(),
+            began: 0,
             batches: batches.iter().map(batch).collect(),
             disturbance: Disturbance::default(),
         }

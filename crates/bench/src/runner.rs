@@ -292,6 +292,7 @@ impl Point<'_> {
                 },
                 experiment: self.experiment.id().to_owned(),
                 part,
+                beside: None,
                 parameters: self.parameters.clone(),
                 seed: self.plan.seed.wrapping_add(round as u64),
                 user: self.plan.user,
@@ -302,7 +303,7 @@ impl Point<'_> {
             let is_stopped = || watcher.is_stopped();
             let program = &self.plan.making.program;
             match process::run(program, &request, self.plan.limit, &is_stopped)? {
-                Answer::Done { measured, .. } => all.extend(measured),
+                Answer::Done { measured } => all.extend(measured),
                 Answer::Failed(reason) => {
                     let target = format!("part {part}");
                     return Err(Error::Target { target, reason });

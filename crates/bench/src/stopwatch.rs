@@ -124,6 +124,58 @@ impl Stopwatch {
     }
 }
 
+/// Measures work that is done in pieces, with something else in between.
+#[derive(Clone, Debug)]
+pub struct Pieces {
+    batches: Vec<Batch>,
+    /// What is not yet long enough.
+    open: Batch,
+    delay: f64,
+}
+
+impl Pieces {
+    /// None yet. `delay` is a share of its time by which each piece is counted longer.
+    #[must_use]
+    pub fn new(delay: f64) -> Pieces {
+        Pieces { batches: Vec::new(), open: Batch::default(), delay }
+    }
+
+    /// A piece of `units` units took `time`.
+    pub fn add(&mut self, units: u64, time: Duration) {
+        self.open.units += units;
+        self.open.nanoseconds += time.mul_f64(1.0 + self.delay).as_nanos() as u64;
+        if u128::from(self.open.nanoseconds) >= BATCH.as_nanos() {
+            self.batches.push(std::mem::take(&mut self.open));
+        }
+    }
+
+    /// Time of all of them.
+    #[must_use]
+    pub fn taken(&self) -> Duration {
+        let all = self.batches.iter().chain([&self.open]);
+        Duration::from_nanos(all.map(|batch| batch.nanoseconds).sum())
+    }
+
+    /// Begins anew: what came first was for warming up.
+    pub fn forget(&mut self) {
+        *self = Pieces::new(self.delay);
+    }
+
+    /// The batches. What is left over belongs to the last one.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Batch> {
+        match self.batches.last_mut() {
+            Some(last) => {
+                last.units += self.open.units;
+                last.nanoseconds += self.open.nanoseconds;
+            }
+            None if self.open.units > 0 => self.batches.push(self.open),
+            None => {}
+        }
+        self.batches
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,5 +229,20 @@ mod tests {
         // Twice the time, whatever else the machine does.
         let (without, with) = (cost(0.0), cost(1.0));
         assert!(with > 1.5 * without, "{without}, {with}");
+    }
+
+    #[test]
+    fn pieces_make_batches() {
+        let mut pieces = Pieces::new(1.0);
+        for _ in 0..5 {
+            pieces.add(10, Duration::from_micros(200));
+        }
+        assert_eq!(pieces.taken(), Duration::from_millis(2));
+        // 400 us each, as everything takes twice its time.
+        assert_eq!(pieces.clone().finish(), [Batch { units: 50, nanoseconds: 2_000_000 }]);
+        pieces.forget();
+        assert_eq!(pieces.clone().finish(), []);
+        pieces.add(1, Duration::from_nanos(1));
+        assert_eq!(pieces.finish(), [Batch { units: 1, nanoseconds: 2 }]);
     }
 }

@@ -5,14 +5,13 @@
 //! one process created, another one reads, and each pays for itself what attaching costs.
 
 use std::io::{Read, Write};
-use std::time::Instant;
 
 use rustix::process::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::calls::{Answering, Source};
-use crate::experiment::{self, Measured, Run};
+use crate::experiment::{self, Beside, Measured, Run};
 use crate::parameters::Parameters;
 
 /// What a process has to do.
@@ -24,6 +23,9 @@ pub struct Request {
     pub experiment: String,
     /// Which part of it.
     pub part: usize,
+    /// If it works beside others: in which phase, and when it begins.
+    #[serde(default)]
+    pub beside: Option<Beside>,
     /// With what.
     pub parameters: Parameters,
     /// Where random numbers begin.
@@ -45,8 +47,6 @@ pub enum Answer {
     Done {
         /// What was measured, phase by phase.
         measured: Vec<Measured>,
-        /// Nanoseconds that reaching the target took: attaching a store.
-        reached: u64,
     },
     /// It failed, in words.
     Failed(String),
@@ -92,15 +92,21 @@ fn done(request: &Request) -> Result<Answer, Error> {
         // The kernel forgets it when somebody becomes somebody else.
         end_with_parent();
     }
-    let begin = Instant::now();
-    let source = Source::reach(&request.answering)?;
-    let reached = begin.elapsed().as_nanos() as u64;
-    let (parameters, seed) = (request.parameters.clone(), request.seed);
-    let mut run = Run::new(&source, parameters, seed, request.delay, request.sweep);
-    experiment.run(request.part, &mut run)?;
+    let source = match experiment.reaches() {
+        true => Source::Later(request.answering.clone()),
+        false => Source::reach(&request.answering)?,
+    };
+    let mut run = Run::new(&source, request);
+    match request.beside {
+        Some(beside) => {
+            beside.wait();
+            experiment.beside(beside, &mut run)?;
+        }
+        None => experiment.run(request.part, &mut run)?,
+    }
     let measured = run.finish();
     source.leave()?;
-    Ok(Answer::Done { measured, reached })
+    Ok(Answer::Done { measured })
 }
 
 fn stay_on(processor: usize) -> Result<(), Error> {

@@ -16,11 +16,13 @@ use support::{
     text, wait,
 };
 
-const EXPERIMENTS: [&str; 11] = [
+const EXPERIMENTS: [&str; 13] = [
     "sprite-small",
     "sprite-large-original",
     "sprite-large",
     "array",
+    "effects",
+    "attach",
     "postmark",
     "postmark-large",
     "bonnie",
@@ -168,6 +170,37 @@ fn targets_are_compared_with_the_first() {
     let beside = printed(["bench", "compare", json, json]);
     assert!(beside.contains("read-again") && beside.contains("x 1.00"), "{beside}");
     assert!(beside.contains("not significant"), "{beside}");
+}
+
+/// Two phases of one target are compared too, where they show what a machine does to a benchmark.
+#[test]
+fn effects_are_looked_for() {
+    let scratch = Scratch::new();
+    let (json, html) = (scratch.join("effects.json"), scratch.join("effects.html"));
+    let (json, html) = (json.to_str().unwrap(), html.to_str().unwrap());
+    let on = ["bench", "effects", "--size", "smoke", "--rounds", "5", "--on", "null,syscall"];
+    let output = conquest([&on[..], &["--json", json, "--html", html]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.contains("after-write: ") && said.contains("; corrected x "), "{said}");
+    let found = report(json);
+    let effects = found["effects"].as_array().unwrap();
+    assert_eq!(effects.len(), 8);
+    assert_eq!(words(&found["effects"], "effect").len(), 4);
+    for effect in effects {
+        let of = |pair: &str, key: &str| effect[pair][key].as_f64().unwrap();
+        for pair in ["original", "corrected"] {
+            assert!(of(pair, "low") <= of(pair, "value") && of(pair, "value") <= of(pair, "high"));
+        }
+        let is_far = of("original", "low") > 1.01 || of("original", "high") < 0.99;
+        assert_eq!(effect["present"], is_far, "{effect}");
+    }
+    // The phase that makes a call less needs no timing to be told apart, where calls are all.
+    let call =
+        effects.iter().find(|one| one["effect"] == "extra-call" && one["target"] == "syscall");
+    assert!(call.unwrap()["original"]["value"].as_f64().unwrap() < 0.9, "{call:?}");
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("<caption>effects</caption>") && page.contains("absent"));
 }
 
 #[test]

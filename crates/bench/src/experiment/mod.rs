@@ -1,8 +1,11 @@
 //! The experiments: what is done, in which phases, by which calls.
 
 mod array;
+mod attach;
 mod bonnie;
+mod effects;
 mod files;
+mod many;
 mod metadata;
 mod postmark;
 mod programs;
@@ -17,7 +20,8 @@ use crate::calls::CallError;
 use crate::machine::caches::Caches;
 use crate::parameters::Parameters;
 
-pub use run::{Counter, Measured, Run};
+pub use many::{Beside, Counter};
+pub use run::{Measured, Run};
 
 /// What a rate counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +32,8 @@ pub enum Unit {
     Bytes,
     /// Transactions per second.
     Transactions,
+    /// Attachments per second.
+    Attachments,
 }
 
 impl Unit {
@@ -38,6 +44,7 @@ impl Unit {
             Unit::Files => "files/s",
             Unit::Bytes => "bytes/s",
             Unit::Transactions => "transactions/s",
+            Unit::Attachments => "attachments/s",
         }
     }
 }
@@ -51,6 +58,20 @@ pub struct Phase {
     pub unit: Unit,
     /// Which part of the experiment it belongs to. Each part has a process of its own, in order.
     pub part: usize,
+}
+
+/// Something about a machine that makes two phases of an experiment differ which should not. How
+/// many times as fast the first one of a pair is as the second one says how much.
+#[derive(Clone, Copy, Debug)]
+pub struct Effect {
+    /// Its name in reports.
+    pub id: &'static str,
+    /// What it is, and where the paper describes it, in a line.
+    pub about: &'static str,
+    /// The two phases in which it shows.
+    pub original: [&'static str; 2],
+    /// The two phases in which it is avoided.
+    pub corrected: [&'static str; 2],
 }
 
 /// How large experiments are.
@@ -98,6 +119,16 @@ pub trait Experiment: Sync {
         true
     }
 
+    /// Whether it reaches the target's files itself, as that is what it measures.
+    fn reaches(&self) -> bool {
+        false
+    }
+
+    /// Effects that its phases show.
+    fn effects(&self) -> &'static [Effect] {
+        &[]
+    }
+
     /// The program that it runs, if it is one, and the Debian package that has it. Programs need a
     /// directory.
     fn program(&self) -> Option<(&'static str, &'static str)> {
@@ -109,14 +140,24 @@ pub trait Experiment: Sync {
     /// # Errors
     /// The call that failed.
     fn run(&self, part: usize, run: &mut Run<'_>) -> Result<(), CallError>;
+
+    /// Does what one of several processes does in a phase that is done by [`Run::processes`].
+    ///
+    /// # Errors
+    /// The call that failed.
+    fn beside(&self, _: Beside, _: &mut Run<'_>) -> Result<(), CallError> {
+        Ok(())
+    }
 }
 
 /// All of them.
-pub const ALL: [&dyn Experiment; 16] = [
+pub const ALL: [&dyn Experiment; 18] = [
     &sprite_small::SpriteSmall,
     &sprite_large::ORIGINAL,
     &sprite_large::CORRECTED,
     &array::Array,
+    &effects::Effects,
+    &attach::Attach,
     &postmark::SMALL,
     &postmark::LARGE,
     &bonnie::Bonnie,

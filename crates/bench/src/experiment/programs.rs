@@ -272,9 +272,8 @@ impl Experiment for Program {
             return Err(named(std::io::Error::other(reason)));
         }
         let printed = String::from_utf8_lossy(&output.stdout);
-        for (phase, batch) in (self.found)(printed.trim(), &run.parameters, taken) {
-            run.tell(phase, batch);
-        }
+        let found = (self.found)(printed.trim(), &run.parameters, taken);
+        run.end_all(found.into_iter().map(|(phase, batch)| (phase, vec![batch])).collect());
         Ok(())
     }
 }

@@ -1,47 +1,27 @@
 //! A part of an experiment under way.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
 use serde::{Deserialize, Serialize};
 
-use crate::calls::{CallError, Calls, Source};
+use super::many::now;
+use crate::calls::{Calls, Source};
 use crate::machine::disturbance::{Counted, Disturbance};
 use crate::parameters::Parameters;
 use crate::random::Random;
-use crate::stopwatch::{Batch, Stopwatch};
+use crate::stopwatch::{Batch, Pieces, Stopwatch};
+use crate::worker::Request;
 
 /// What was measured of one phase.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// Which.
     pub phase: String,
+    /// When it began: nanoseconds of the system's monotonic clock.
+    #[serde(default)]
+    pub began: u64,
     /// Its batches, in order.
     pub batches: Vec<Batch>,
     /// What else the machine did.
     pub disturbance: Disturbance,
-}
-
-/// So often it is looked how far the threads have come.
-const LOOK: Duration = Duration::from_millis(2);
-
-/// With fewer looks than this, threads are measured by their own clocks, from the first one's
-/// beginning to the last one's end.
-const BATCHES_MIN: usize = 8;
-
-/// How far a thread has come. Alone on its lines, so that counting disturbs nobody else.
-#[derive(Default)]
-#[repr(align(128))]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// So many units more are done.
-    #[inline]
-    pub fn did(&self, units: u64) {
-        // Only this thread writes it.
-        self.0.store(self.0.load(Ordering::Relaxed) + units, Ordering::Relaxed);
-    }
 }
 
 /// What a part of an experiment has at hand.
@@ -53,50 +33,65 @@ pub struct Run<'s> {
     source: &'s Source,
     /// Random numbers: the same for every target and every part of a round.
     pub random: Random,
-    delay: f64,
+    request: &'s Request,
     /// Walked through before each phase, so that no line of the caches has to be written back in it
     /// that was changed before it (MB 8); empty if the caches are left as they are.
     sweep: Vec<u64>,
     measured: Vec<Measured>,
-    counted: Option<Counted>,
+    /// What was counted when it began, and when.
+    counted: Option<(Counted, u64)>,
 }
 
 impl<'s> Run<'s> {
-    /// Begins with nothing measured. `sweep` is how many bytes are walked through before each
-    /// phase.
+    /// Begins with nothing measured what `request` says, on what was reached for it.
     #[must_use]
-    pub fn new(
-        source: &'s Source,
-        parameters: Parameters,
-        seed: u64,
-        delay: f64,
-        sweep: u64,
-    ) -> Run<'s> {
+    pub fn new(source: &'s Source, request: &'s Request) -> Run<'s> {
         Run {
-            parameters,
+            parameters: request.parameters.clone(),
             calls: source.calls(),
             source,
-            random: Random::new(seed),
-            delay,
+            random: Random::new(request.seed),
+            request,
             // Filled, so that it is memory of its own and not the one page of zeros.
-            sweep: vec![1; sweep as usize / size_of::<u64>()],
+            sweep: vec![1; request.sweep as usize / size_of::<u64>()],
             measured: Vec::new(),
             counted: None,
         }
     }
 
-    /// Begins a phase: the clock runs.
-    pub fn begin(&mut self) -> Stopwatch {
+    /// What is to be done.
+    #[must_use]
+    pub(super) fn request(&self) -> &'s Request {
+        self.request
+    }
+
+    /// A share of its time by which everything is made slower.
+    pub(super) fn delay(&self) -> f64 {
+        self.request.delay
+    }
+
+    /// By whom calls are answered.
+    #[must_use]
+    pub fn source(&self) -> &'s Source {
+        self.source
+    }
+
+    /// Walks through memory until no cache holds what has to be written back.
+    pub fn clean_caches(&self) {
         let sum = self.sweep.iter().step_by(8).fold(0, |sum: u64, word| sum.wrapping_add(*word));
         std::hint::black_box(sum);
-        self.counted = Some(Counted::now());
-        Stopwatch::start(self.delay)
+    }
+
+    /// Begins a phase: the clock runs.
+    pub fn begin(&mut self) -> Stopwatch {
+        self.clean_caches();
+        self.counted = Some((Counted::now(), now()));
+        Stopwatch::start(self.delay())
     }
 
     /// Ends the phase `phase`.
     pub fn end(&mut self, phase: &'static str, watch: Stopwatch) {
-        let batches = watch.stop();
-        self.keep(phase, batches);
+        self.end_all(vec![(phase, watch.stop())]);
     }
 
     /// Ends the phase `phase`, of which `others` are parts that count something else: how many
@@ -109,88 +104,35 @@ impl<'s> Run<'s> {
     ) {
         let batches = watch.stop();
         let nanoseconds = batches.iter().map(|batch| batch.nanoseconds).sum();
-        self.keep(phase, batches);
-        let disturbance = self.measured.last().map(|last| last.disturbance).unwrap_or_default();
-        for &(phase, units) in others {
-            let batches = vec![Batch { units, nanoseconds }];
-            self.measured.push(Measured { phase: phase.to_owned(), batches, disturbance });
-        }
+        let of =
+            |&(phase, units): &(&'static str, u64)| (phase, vec![Batch { units, nanoseconds }]);
+        self.end_all([(phase, batches)].into_iter().chain(others.iter().map(of)).collect());
     }
 
-    /// Ends a phase that was measured by somebody else.
-    pub fn tell(&mut self, phase: &'static str, batch: Batch) {
-        self.keep(phase, vec![batch]);
+    /// Begins phases that are done in turn, and timed by [`Run::pieces`].
+    pub fn begin_all(&mut self) {
+        self.counted = Some((Counted::now(), now()));
     }
 
-    fn keep(&mut self, phase: &'static str, batches: Vec<Batch>) {
-        let disturbance = self.counted.take().map(|then| then.until_now()).unwrap_or_default();
-        self.measured.push(Measured { phase: phase.to_owned(), batches, disturbance });
+    /// A clock for one of them.
+    #[must_use]
+    pub fn pieces(&self) -> Pieces {
+        Pieces::new(self.delay())
     }
 
-    /// A phase of `count` threads, each of which does `work` with its number, calls of its own, and
-    /// a counter. Counted is until the first of them ends: what others do alone is not what many
-    /// do.
-    ///
-    /// # Errors
-    /// The first call that failed.
-    pub fn threads<W>(
-        &mut self,
-        phase: &'static str,
-        count: usize,
-        work: W,
-    ) -> Result<(), CallError>
-    where
-        W: Fn(usize, &mut dyn Calls, &Counter) -> Result<(), CallError> + Sync,
-    {
-        let counters: Vec<Counter> = (0..count).map(|_| Counter::default()).collect();
-        let (start, has_ended) = (Barrier::new(count + 1), AtomicBool::new(false));
-        let sum = || counters.iter().map(|one| one.0.load(Ordering::Relaxed)).sum::<u64>();
-        // It only cleans the caches and counts what happens; the time is taken here.
-        drop(self.begin());
-        let (source, delay) = (self.source, self.delay);
-        let slowed = |taken: Duration| taken.mul_f64(1.0 + delay).as_nanos() as u64;
-        let mut batches = Vec::new();
-        let done = std::thread::scope(|scope| {
-            let threads: Vec<_> = counters
-                .iter()
-                .enumerate()
-                .map(|(number, counter)| {
-                    let (start, has_ended, work) = (&start, &has_ended, &work);
-                    scope.spawn(move || {
-                        let mut calls = source.calls();
-                        start.wait();
-                        let begin = Instant::now();
-                        let done = work(number, &mut *calls, counter);
-                        has_ended.store(true, Ordering::Release);
-                        done.map(|()| (begin, Instant::now()))
-                    })
-                })
-                .collect();
-            start.wait();
-            let (mut then, mut before) = (Instant::now(), sum());
-            while !has_ended.load(Ordering::Acquire) {
-                std::thread::sleep(LOOK);
-                let (now, units) = (Instant::now(), sum());
-                batches.push(Batch { units: units - before, nanoseconds: slowed(now - then) });
-                (then, before) = (now, units);
-            }
-            let ended = threads.into_iter().map(|thread| match thread.join() {
-                Ok(done) => done,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            ended.collect::<Result<Vec<(Instant, Instant)>, CallError>>()
-        });
-        let times = done?;
-        // In the last one somebody had ended.
-        batches.pop();
-        if batches.len() < BATCHES_MIN {
-            let begin = times.iter().map(|(begin, _)| *begin).min();
-            let end = times.iter().map(|(_, end)| *end).max();
-            let taken = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
-            batches = vec![Batch { units: sum(), nanoseconds: slowed(taken) }];
-        }
-        self.keep(phase, batches);
-        Ok(())
+    /// Ends all phases that have begun, each with its batches: what disturbed one disturbed all.
+    pub fn end_all(&mut self, phases: Vec<(&'static str, Vec<Batch>)>) {
+        let (disturbance, began) = match self.counted.take() {
+            Some((then, began)) => (then.until_now(), began),
+            None => Default::default(),
+        };
+        let measured = |(phase, batches): (&'static str, Vec<Batch>)| Measured {
+            phase: phase.to_owned(),
+            began,
+            batches,
+            disturbance,
+        };
+        self.measured.extend(phases.into_iter().map(measured));
     }
 
     /// Leaves the caches to the phases: for experiments that show what comes of it.

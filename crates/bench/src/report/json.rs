@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::description::Description;
 use crate::parameters::Parameters;
-use crate::results::{Found, Row};
+use crate::results::{Found, Row, Shown};
 use crate::runner::{Outcome, Plan};
 use crate::statistics::{Interval, Verdict};
 use crate::target::Survives;
@@ -37,6 +37,8 @@ pub struct Document {
     pub results: Vec<ResultEntry>,
     /// How targets compare with the first one.
     pub comparisons: Vec<Comparison>,
+    /// Effects of the companion paper, where an experiment looks for them.
+    pub effects: Vec<EffectEntry>,
     /// What failed, in words.
     pub failures: Vec<String>,
 }
@@ -119,6 +121,27 @@ pub struct Comparison {
     pub same_class: bool,
 }
 
+/// An effect on one target.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct EffectEntry {
+    /// The experiment.
+    pub experiment: String,
+    /// The effect.
+    pub effect: String,
+    /// With what it was looked for.
+    pub parameters: Parameters,
+    /// The target.
+    pub target: String,
+    /// How many times as fast the first of two phases is as the second one, with one thing wrong.
+    pub original: Interval,
+    /// The same in the corrected benchmark.
+    pub corrected: Interval,
+    /// Whether the effect is there.
+    pub present: bool,
+    /// Whether the corrected benchmark shows none, or less.
+    pub mended: bool,
+}
+
 /// The schema that documents keep to.
 pub const SCHEMA_TEXT: &str = include_str!("schema.json");
 
@@ -155,6 +178,14 @@ impl Document {
             targets: plan.targets.iter().zip(&outcome.options).map(entry).collect(),
             results: outcome.found.iter().flat_map(of).collect(),
             comparisons: outcome.found.iter().flat_map(Comparison::all).collect(),
+            effects: outcome
+                .found
+                .chunk_by(|one, next| {
+                    (one.experiment, &one.parameters) == (next.experiment, &next.parameters)
+                })
+                .flat_map(Shown::all)
+                .map(EffectEntry::of)
+                .collect(),
             failures: outcome.failures.clone(),
         }
     }
@@ -203,6 +234,21 @@ impl ResultEntry {
             samples: row.samples.iter().map(|sample| sample.map(|sample| sample.rate)).collect(),
             disturbed: row.marked(),
             survives: row.survives,
+        }
+    }
+}
+
+impl EffectEntry {
+    fn of(shown: Shown) -> EffectEntry {
+        EffectEntry {
+            present: shown.is_present(),
+            mended: shown.is_mended(),
+            experiment: shown.experiment.to_owned(),
+            effect: shown.effect.id.to_owned(),
+            parameters: shown.parameters,
+            target: shown.target,
+            original: shown.original,
+            corrected: shown.corrected,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::experiment::Unit;
 pub(super) fn rate(rate: f64, unit: Unit) -> String {
     let of = match unit {
         Unit::Bytes => "B",
-        Unit::Files | Unit::Transactions => "",
+        Unit::Files | Unit::Transactions | Unit::Attachments => "",
     };
     let (scaled, prefix) = [(1e9, "G"), (1e6, "M"), (1e3, "k")]
         .into_iter()

@@ -3,10 +3,14 @@
 use std::fmt::Write;
 
 use super::number;
-use crate::results::{Found, Row};
+use crate::results::{Found, Row, Shown};
+use crate::statistics::Interval;
 
 /// Intervals wider than this share of the median are marked.
 pub const WIDE: f64 = 0.2;
+
+/// Letters between a target's name and its rate.
+const HEAD: usize = 22;
 
 /// What was found with one set of parameters, as text.
 #[must_use]
@@ -17,18 +21,56 @@ pub fn table(found: &[Found]) -> String {
     };
     // Writing to a string can't fail.
     let _ = writeln!(out, "{}: {}", first.experiment, first.parameters);
-    let width = first.rows.iter().map(|row| row.target.chars().count()).max().unwrap_or(0).max(8);
+    let longest = first.rows.iter().map(|row| row.target.chars().count()).max().unwrap_or(0);
+    // Wide enough for the heads too.
+    let heads = found.iter().map(|found| head(found).chars().count().saturating_sub(HEAD));
+    let width = longest.max(8).max(heads.max().unwrap_or(0));
     let base = first.rows.first().map_or("", |row| row.target.as_str());
     for found in found {
-        let head = format!("  {} ({})", found.phase.id, found.phase.unit.name());
         let against = if found.rows.len() > 1 { format!("x {base}") } else { String::new() };
-        let _ =
-            writeln!(out, "{head:<w$}{:>10}{:>10}  {against}", "median", "+- 90 %", w = width + 22);
+        let _ = writeln!(
+            out,
+            "{:<w$}{:>10}{:>10}  {against}",
+            head(found),
+            "median",
+            "+- 90 %",
+            w = width + HEAD
+        );
         for row in &found.rows {
             let _ = writeln!(out, "    {:<width$}  {}", row.target, line(found, row));
         }
     }
+    effects(&mut out, &Shown::all(found), width);
     out
+}
+
+/// Effects: how much two phases differ with one thing wrong, and corrected.
+fn effects(out: &mut String, shown: &[Shown], width: usize) {
+    let mut last = "";
+    for one in shown {
+        if one.effect.id != last {
+            last = one.effect.id;
+            let _ = writeln!(out, "  {last}: {}", one.effect.about);
+        }
+        let (target, original, corrected) =
+            (&one.target, three(&one.original), three(&one.corrected));
+        let verdict = if one.is_present() { "present" } else { "absent" };
+        let mended = if one.is_mended() { "" } else { ", no nearer to 1" };
+        let _ = writeln!(
+            out,
+            "    {target:<width$}  {original} {verdict}; corrected {corrected}{mended}"
+        );
+    }
+}
+
+/// A ratio with its interval.
+fn three(ratio: &Interval) -> String {
+    let [value, low, high] = [ratio.value, ratio.low, ratio.high].map(number::three);
+    format!("x {value} [{low}, {high}]")
+}
+
+fn head(found: &Found) -> String {
+    format!("  {} ({})", found.phase.id, found.phase.unit.name())
 }
 
 fn line(found: &Found, row: &Row) -> String {

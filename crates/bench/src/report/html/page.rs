@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Text, bars, chart};
+use super::{Text, bars, chart, effects};
 use crate::parameters::{Parameters, quantity};
 use crate::report::json::{Document, ResultEntry};
 
@@ -72,6 +72,7 @@ fn experiment(out: &mut String, document: &Document, name: &str) {
         let (first, rest) = about.split_at_checked(1).unwrap_or((about, ""));
         put!(out, "<p>{}{}.</p>\n", first.to_uppercase(), Text(rest));
     }
+    effects::words(out, name);
     let mut points: Vec<&Parameters> = Vec::new();
     let mut phases: Vec<&str> = Vec::new();
     for result in &own {
@@ -93,6 +94,12 @@ fn experiment(out: &mut String, document: &Document, name: &str) {
     }
     for parameters in points {
         put!(out, "<h3>{}</h3>\n", Text(parameters));
+        let shown: Vec<_> = document
+            .effects
+            .iter()
+            .filter(|one| one.experiment == name && one.parameters == *parameters)
+            .collect();
+        effects::table(out, &shown);
         for phase in &phases {
             let is_here =
                 |result: &&ResultEntry| result.phase == *phase && result.parameters == *parameters;

@@ -1,0 +1,115 @@
+//! Whether the effects of the companion paper are there on a machine, and in the corrected
+//! benchmark.
+
+use super::{Found, Row};
+use crate::experiment::{self, Effect};
+use crate::parameters::Parameters;
+use crate::statistics::{Interval, MARGIN, Verdict};
+
+/// How an effect shows on one target.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// Which.
+    pub effect: &'static Effect,
+    /// The experiment's name.
+    pub experiment: &'static str,
+    /// With what.
+    pub parameters: Parameters,
+    /// The target, as it stands in reports.
+    pub target: String,
+    /// How many times as fast the first phase of the original pair is as the second one.
+    pub original: Interval,
+    /// The same of the corrected pair.
+    pub corrected: Interval,
+}
+
+impl Shown {
+    /// Whether the effect is there.
+    #[must_use]
+    pub fn is_present(&self) -> bool {
+        Verdict::of(&self.original) != Verdict::NotSignificant
+    }
+
+    /// Whether the corrected pair does not differ, or less.
+    #[must_use]
+    pub fn is_mended(&self) -> bool {
+        let far = |ratio: &Interval| ratio.value.ln().abs();
+        let Interval { low, high, .. } = self.corrected;
+        let contains_one = low <= 1.0 + MARGIN && high >= 1.0 - MARGIN;
+        contains_one || far(&self.corrected) < far(&self.original)
+    }
+
+    /// All effects that phases found with one set of parameters show.
+    #[must_use]
+    pub fn all(found: &[Found]) -> Vec<Shown> {
+        let Some(first) = found.first() else {
+            return Vec::new();
+        };
+        let effects = experiment::find(first.experiment).map_or(&[][..], |one| one.effects());
+        let rows =
+            |phase: &str| found.iter().find(|one| one.phase.id == phase).map(|one| &one.rows);
+        let row = |phase: &str, target: &str| -> Option<&Row> {
+            rows(phase)?.iter().find(|row| row.target == target)
+        };
+        let ratio = |[one, other]: [&str; 2], target: &str| {
+            row(one, target)?.against(row(other, target)?).map(|(ratio, _)| ratio)
+        };
+        let shown = |effect: &'static Effect, target: &Row| {
+            Some(Shown {
+                effect,
+                experiment: first.experiment,
+                parameters: first.parameters.clone(),
+                target: target.target.clone(),
+                original: ratio(effect.original, &target.target)?,
+                corrected: ratio(effect.corrected, &target.target)?,
+            })
+        };
+        let of = |effect| first.rows.iter().filter_map(move |target| shown(effect, target));
+        effects.iter().flat_map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{Phase, Unit};
+    use crate::results::Sample;
+    use crate::target::Survives;
+
+    fn found(phase: &'static str, rate: f64) -> Found {
+        let sample = |more: u32| Some(Sample { rate: rate + f64::from(more), mark: None });
+        Found {
+            experiment: "effects",
+            phase: Phase { id: phase, unit: Unit::Bytes, part: 0 },
+            parameters: Parameters::default(),
+            rows: vec![Row {
+                target: "ramfs".into(),
+                survives: Survives::Process,
+                samples: (0..8).map(sample).collect(),
+            }],
+        }
+    }
+
+    #[test]
+    fn effects_show_between_phases() {
+        let phases = [
+            ("read-after-write", 800.0),
+            ("read-again", 1000.0),
+            ("read-clean", 990.0),
+            ("read-clean-again", 990.0),
+            ("random", 900.0),
+            ("sequential", 990.0),
+            ("random-unaligned", 900.0),
+        ];
+        let all: Vec<Found> = phases.iter().map(|(phase, rate)| found(phase, *rate)).collect();
+        let shown = Shown::all(&all);
+        // Those of whose phases one is missing are left out.
+        let names: Vec<&str> = shown.iter().map(|one| one.effect.id).collect();
+        assert_eq!(names, ["after-write", "unaligned"]);
+        assert!(shown[0].is_present() && shown[0].is_mended());
+        assert!((shown[0].original.value - 0.8).abs() < 0.01);
+        // As far from 1 as before.
+        assert!(shown[1].is_present() && !shown[1].is_mended());
+        assert!(Shown::all(&[]).is_empty() && Shown::all(&all[..1]).is_empty());
+    }
+}
