@@ -246,7 +246,8 @@ fn what_makes_no_sense_is_refused_before_anything_is_done() {
     assert_eq!(conquest(["bench", "array", "--set", "bytes"]).status.code(), Some(2));
 }
 
-/// Who may not mount measures directories and stores, and is told how to get the others.
+/// Who may not mount measures directories, stores, and what is in memory, and is told how to get
+/// the others.
 #[test]
 fn ordinary_users_measure_what_they_may() {
     need_root();
@@ -254,17 +255,18 @@ fn ordinary_users_measure_what_they_may() {
     let (here, json) = (scratch.join("here"), scratch.join("user.json"));
     std::fs::create_dir(&here).unwrap();
     std::os::unix::fs::chown(&here, Some(USER), Some(USER)).unwrap();
-    let on = format!("{},ramfs,conquest", here.display());
+    let on = format!("{},ramfs,tmpfs,ext4,fuse,conquest", here.display());
     let mut bench = command(Some(USER));
     bench.args(["bench", "sprite-small", "--size", "smoke", "--rounds", "1", "--on", &on]);
     bench.arg("--json").arg(&json).env("TMPDIR", scratch.path());
     let output = finish(bench.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("ramfs: left out: mounting needs root (run it by sudo"), "{said}");
+    assert!(said.contains("ext4: left out: mounting needs root (run it by sudo"), "{said}");
+    assert!(said.contains("fuse: left out: "), "{said}");
     let found = report(json.to_str().unwrap());
     let targets: Vec<String> = words(&found["targets"], "target").into_iter().collect();
-    assert_eq!(targets, ["conquest", "directory"]);
+    assert_eq!(targets, ["conquest", "directory", "ramfs", "tmpfs"], "{said}");
     for target in found["targets"].as_array().unwrap() {
         assert_eq!(target["survives"], "process", "{target}");
     }

@@ -73,7 +73,7 @@ impl Kind {
     }
 
     /// Whether it is kept in memory only.
-    fn is_memory(self) -> bool {
+    pub(super) fn is_memory(self) -> bool {
         matches!(self, Kind::Ramfs | Kind::Tmpfs | Kind::TmpfsHuge)
     }
 

@@ -8,8 +8,10 @@ mod mounted;
 mod room;
 mod store;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use rustix::fs::Access;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::calls::Answering;
@@ -125,16 +127,23 @@ impl Name {
         match self {
             Name::Null | Name::SystemCall | Name::Memory | Name::Directory(_) => None,
             Name::Conquest => None,
-            Name::Fuse => (!Path::new("/dev/fuse").exists())
-                .then(|| "there is no /dev/fuse (load the kernel module fuse)".into()),
-            Name::Kernel(_) if !is_root => Some(
-                "mounting needs root (run it by sudo, or measure a directory that is mounted)"
-                    .into(),
-            ),
+            Name::Fuse => match rustix::fs::access("/dev/fuse", Access::READ_OK | Access::WRITE_OK)
+            {
+                Ok(()) => None,
+                Err(Errno::NOENT) => {
+                    Some("there is no /dev/fuse (load the kernel module fuse)".into())
+                }
+                Err(_) => Some("only root may open /dev/fuse (chmod 666 /dev/fuse)".into()),
+            },
+            Name::Kernel(kind) if !is_root && !kind.is_memory() => Some(ROOT_MOUNTS.into()),
             Name::Kernel(kind) => kind.lack(),
         }
     }
 }
+
+/// Why ordinary users can't have a file system of the kernel.
+pub const ROOT_MOUNTS: &str =
+    "mounting needs root (run it by sudo, or measure a directory that is mounted)";
 
 /// A target, made and removed again and again.
 pub trait Target {
@@ -189,7 +198,7 @@ pub fn target(name: &Name, making: &Making, room: Option<&Room>) -> Result<Box<d
         Name::Kernel(kind) => {
             let room = room.ok_or_else(|| Error::Target {
                 target: kind.id().into(),
-                reason: "mounting needs root".into(),
+                reason: ROOT_MOUNTS.into(),
             })?;
             Box::new(kernel::Kernel::new(*kind, room.place(kind.id())?, making.disk.clone()))
         }

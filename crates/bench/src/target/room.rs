@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use nix::sched::CloneFlags;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 
 use crate::{Error, Result};
@@ -18,10 +19,11 @@ pub struct Room {
 
 impl Room {
     /// Takes this process out of the machine's mounts. To be called while it has one thread. What is
-    /// below one of `used` stays in sight.
+    /// below one of `used` stays in sight. Who is not root gets a user namespace besides, in which
+    /// there is nobody else, and in which only file systems in memory can be mounted.
     ///
     /// # Errors
-    /// What the system says: it needs root.
+    /// What the system says: some let only root do it.
     pub fn enter(used: &[PathBuf]) -> Result<Room> {
         let is_free = |place: &&&str| {
             let is_in = |path: &PathBuf| path.starts_with(place);
@@ -32,8 +34,11 @@ impl Room {
             reason: "none of these directories is free to be covered".into(),
         })?;
         let named = || Error::system("mount namespace");
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
-            .map_err(|error| named()(error.into()))?;
+        match rustix::process::geteuid().is_root() {
+            true => nix::sched::unshare(CloneFlags::CLONE_NEWNS)
+                .map_err(|error| named()(error.into()))?,
+            false => enter_user_namespace()?,
+        }
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).map_err(|error| named()(error.into()))?;
         let directory = PathBuf::from(place);
@@ -48,6 +53,20 @@ impl Room {
     pub(super) fn place(&self, kind: &str) -> Result<PathBuf> {
         new(&self.directory, kind)
     }
+}
+
+/// A user namespace with the caller in it, and a mount namespace of it.
+fn enter_user_namespace() -> Result<()> {
+    let named = || Error::system("user namespace");
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    nix::sched::unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS)
+        .map_err(|error| named()(error.into()))?;
+    let write = |file: &str, text: String| {
+        std::fs::write(Path::new("/proc/self").join(file), text).map_err(named())
+    };
+    write("setgroups", "deny".to_owned())?;
+    write("uid_map", format!("{user} {user} 1"))?;
+    write("gid_map", format!("{group} {group} 1"))
 }
 
 /// A new directory for who has no room, in the one for temporary files.

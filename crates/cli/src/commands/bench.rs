@@ -13,7 +13,7 @@ use conquest_bench::report::json::{self, Document};
 use conquest_bench::report::{compare, html, table};
 use conquest_bench::results::Found;
 use conquest_bench::runner::{self, Plan, Wanted, Watcher};
-use conquest_bench::target::{Making, Name, Room};
+use conquest_bench::target::{Making, Name, ROOT_MOUNTS, Room};
 
 use crate::progress::Progress;
 use crate::reason::{Reason, Result};
@@ -187,13 +187,14 @@ fn keep(args: &Bench, document: &Document) -> Result<()> {
 fn measure(args: &Bench, report: &Report) -> Result<()> {
     let caches = Caches::visible().unwrap_or_default();
     let experiments = chosen(args, &caches)?;
-    let targets = targets(args, report)?;
+    let mut targets = targets(args, report)?;
     let program = std::env::current_exe()?;
     let mut used = vec![program.clone(), std::env::current_dir()?, args.disk.clone()];
     used.extend(targets.iter().filter_map(|target| match &target.name {
         Name::Directory(path) => std::fs::canonicalize(path).ok(),
         _ => None,
     }));
+    let room = room(&mut targets, &used, report)?;
     let is_root = rustix::process::geteuid().is_root();
     let plan = Plan {
         experiments,
@@ -210,10 +211,6 @@ fn measure(args: &Bench, report: &Report) -> Result<()> {
         making: Making { program, disk: args.disk.clone() },
         limit: Duration::from_secs(args.limit),
     };
-    let room = match is_root {
-        true => Some(Room::enter(&used).map_err(|error| Reason::rule(error.to_string()))?),
-        false => None,
-    };
     stop::listen()?;
     let most = if args.size == HowLarge::Smoke { 1 << 20 } else { 4 * caches.last() };
     let machine = Description::look(most);
@@ -225,6 +222,46 @@ fn measure(args: &Bench, report: &Report) -> Result<()> {
     match outcome.failures.len() {
         0 => stop::check(),
         count => Err(Reason::Rule(format!("{count} of the targets failed"))),
+    }
+}
+
+/// A mount namespace for the targets. Ordinary users get one, for file systems in memory, where the
+/// system lets them; stores can't be mounted in it, as the program that does it for them can't.
+fn room(targets: &mut Vec<Wanted>, used: &[PathBuf], report: &Report) -> Result<Option<Room>> {
+    if rustix::process::geteuid().is_root() {
+        return Room::enter(used).map(Some).map_err(|error| Reason::rule(error.to_string()));
+    }
+    let is_mounted = |name: &Name| matches!(name, Name::Fuse);
+    let is_kernel = |name: &Name| matches!(name, Name::Kernel(_));
+    let has = |is_one: fn(&Name) -> bool| targets.iter().any(|target| is_one(&target.name));
+    if has(is_mounted) && !has(is_kernel) {
+        return Ok(None);
+    }
+    match Room::enter(used) {
+        Ok(room) => {
+            let why = "beside file systems in memory, mounting a store needs root";
+            leave_out(targets, is_mounted, why, report).map(|()| Some(room))
+        }
+        Err(error) => {
+            let why = format!("{ROOT_MOUNTS}; {error}");
+            leave_out(targets, is_kernel, &why, report).map(|()| None)
+        }
+    }
+}
+
+/// Takes targets away, and says why.
+fn leave_out(
+    targets: &mut Vec<Wanted>,
+    is_left_out: fn(&Name) -> bool,
+    why: &str,
+    report: &Report,
+) -> Result<()> {
+    for target in targets.extract_if(.., |target| is_left_out(&target.name)) {
+        report.note(format_args!("{}: left out: {why}", target.label));
+    }
+    match targets.is_empty() {
+        true => Err(Reason::rule("no target is left")),
+        false => Ok(()),
     }
 }
 
