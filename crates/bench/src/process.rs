@@ -1,6 +1,7 @@
 //! Processes that do parts of experiments.
 
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -29,6 +30,8 @@ pub fn run(
     let text = serde_json::to_vec(request).map_err(|error| Error::Request(error.to_string()))?;
     let mut command = Command::new(program);
     command.arg(ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Signals of the terminal are for who started it, who tells what it has until then.
+    command.process_group(0);
     let mut child = Ended(command.spawn().map_err(named())?);
     if let Some(mut to) = child.0.stdin.take() {
         // If it has ended, its answer tells why.

@@ -1,5 +1,6 @@
 //! A store, mounted by the program.
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -73,6 +74,7 @@ impl Target for Mounted {
             command.args(["-o", "allow_other"]);
         }
         command.arg(&core).arg(self.point());
+        command.process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let server = command.spawn().map_err(Error::system("conquest mount"))?;
         self.server = Some(server);
