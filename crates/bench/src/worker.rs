@@ -15,6 +15,19 @@ use crate::calls::{Answering, Source};
 use crate::experiment::{self, Measured, Run};
 use crate::parameters::Parameters;
 
+/// What a process is started for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// Its time is measured.
+    #[default]
+    Time,
+    /// What it does to the memory of a store is counted.
+    Memory,
+    /// Its system calls are counted by who has started it.
+    Calls,
+}
+
 /// What a process has to do.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Request {
@@ -36,6 +49,8 @@ pub struct Request {
     pub sweep: u64,
     /// A share of the time by which everything is made slower: a test of the method.
     pub delay: f64,
+    /// What for.
+    pub purpose: Purpose,
 }
 
 /// What it tells.
@@ -93,10 +108,16 @@ fn done(request: &Request) -> Result<Answer, Error> {
         end_with_parent();
     }
     let begin = Instant::now();
-    let source = Source::reach(&request.answering)?;
+    let source = match request.purpose {
+        Purpose::Memory => Source::count(&request.answering)?,
+        Purpose::Time | Purpose::Calls => Source::reach(&request.answering)?,
+    };
     let reached = begin.elapsed().as_nanos() as u64;
     let (parameters, seed) = (request.parameters.clone(), request.seed);
     let mut run = Run::new(&source, parameters, seed, request.delay, request.sweep);
+    if request.purpose == Purpose::Calls {
+        run.be_traced();
+    }
     experiment.run(request.part, &mut run)?;
     let measured = run.finish();
     source.leave()?;

@@ -17,7 +17,7 @@ use crate::calls::CallError;
 use crate::machine::caches::Caches;
 use crate::parameters::Parameters;
 
-pub use run::{Counter, Measured, Run};
+pub use run::{Counter, Measured, Run, Whole};
 
 /// What a rate counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

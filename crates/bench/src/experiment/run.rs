@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::calls::{CallError, Calls, Source};
 use crate::machine::disturbance::{Counted, Disturbance};
+use crate::machine::work::{Done, Stores, Work};
 use crate::parameters::Parameters;
 use crate::random::Random;
-use crate::stopwatch::{Batch, Stopwatch};
+use crate::stopwatch::{Batch, Stopwatch, Total};
+use crate::trace::{Mark, mark};
 
 /// What was measured of one phase.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -21,6 +23,21 @@ pub struct Measured {
     pub batches: Vec<Batch>,
     /// What else the machine did.
     pub disturbance: Disturbance,
+    /// What is known of the whole phase only; none of what is a part of another one.
+    pub whole: Option<Whole>,
+}
+
+/// What is known of a whole phase, but not of its batches.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Whole {
+    /// How much was done.
+    pub total: Total,
+    /// What it made the system do.
+    pub work: Work,
+    /// What it did to the memory of a store, if that was counted.
+    pub stores: Option<Stores>,
+    /// System calls, if they were counted.
+    pub system_calls: Option<u64>,
 }
 
 /// So often it is looked how far the threads have come.
@@ -33,14 +50,22 @@ const BATCHES_MIN: usize = 8;
 /// How far a thread has come. Alone on its lines, so that counting disturbs nobody else.
 #[derive(Default)]
 #[repr(align(128))]
-pub struct Counter(AtomicU64);
+pub struct Counter {
+    units: AtomicU64,
+    calls: AtomicU64,
+}
 
 impl Counter {
     /// So many units more are done.
     #[inline]
     pub fn did(&self, units: u64) {
         // Only this thread writes it.
-        self.0.store(self.0.load(Ordering::Relaxed) + units, Ordering::Relaxed);
+        self.units.store(self.units() + units, Ordering::Relaxed);
+        self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    fn units(&self) -> u64 {
+        self.units.load(Ordering::Relaxed)
     }
 }
 
@@ -58,7 +83,9 @@ pub struct Run<'s> {
     /// that was changed before it (MB 8); empty if the caches are left as they are.
     sweep: Vec<u64>,
     measured: Vec<Measured>,
-    counted: Option<Counted>,
+    begun: Option<(Counted, Done)>,
+    /// Whether marks are made for who counts system calls.
+    is_traced: bool,
 }
 
 impl<'s> Run<'s> {
@@ -81,22 +108,44 @@ impl<'s> Run<'s> {
             // Filled, so that it is memory of its own and not the one page of zeros.
             sweep: vec![1; sweep as usize / size_of::<u64>()],
             measured: Vec::new(),
-            counted: None,
+            begun: None,
+            is_traced: false,
         }
+    }
+
+    /// Marks phases for who counts system calls.
+    pub fn be_traced(&mut self) {
+        self.is_traced = true;
+    }
+
+    fn mark(&self, what: Mark) {
+        if self.is_traced {
+            mark(what);
+        }
+    }
+
+    /// Cleans the caches, and looks at what is counted.
+    fn prepare(&mut self) {
+        let sum = self.sweep.iter().step_by(8).fold(0, |sum: u64, word| sum.wrapping_add(*word));
+        std::hint::black_box(sum);
+        // What was done before is forgotten.
+        let _before = self.source.take_counts();
+        self.begun = Some((Counted::now(), Done::now()));
     }
 
     /// Begins a phase: the clock runs.
     pub fn begin(&mut self) -> Stopwatch {
-        let sum = self.sweep.iter().step_by(8).fold(0, |sum: u64, word| sum.wrapping_add(*word));
-        std::hint::black_box(sum);
-        self.counted = Some(Counted::now());
-        Stopwatch::start(self.delay)
+        self.prepare();
+        let watch = Stopwatch::start(self.delay);
+        self.mark(Mark::Begin);
+        watch
     }
 
     /// Ends the phase `phase`.
     pub fn end(&mut self, phase: &'static str, watch: Stopwatch) {
-        let batches = watch.stop();
-        self.keep(phase, batches);
+        self.mark(Mark::End);
+        let total = watch.total();
+        self.keep(phase, watch.stop(), total);
     }
 
     /// Ends the phase `phase`, of which `others` are parts that count something else: how many
@@ -107,24 +156,32 @@ impl<'s> Run<'s> {
         watch: Stopwatch,
         others: &[(&'static str, u64)],
     ) {
-        let batches = watch.stop();
+        self.end(phase, watch);
+        let last = self.measured.last();
+        let disturbance = last.map(|last| last.disturbance).unwrap_or_default();
+        let batches = last.map(|last| last.batches.as_slice()).unwrap_or_default();
         let nanoseconds = batches.iter().map(|batch| batch.nanoseconds).sum();
-        self.keep(phase, batches);
-        let disturbance = self.measured.last().map(|last| last.disturbance).unwrap_or_default();
         for &(phase, units) in others {
             let batches = vec![Batch { units, nanoseconds }];
-            self.measured.push(Measured { phase: phase.to_owned(), batches, disturbance });
+            let (phase, whole) = (phase.to_owned(), None);
+            self.measured.push(Measured { phase, batches, disturbance, whole });
         }
     }
 
     /// Ends a phase that was measured by somebody else.
     pub fn tell(&mut self, phase: &'static str, batch: Batch) {
-        self.keep(phase, vec![batch]);
+        self.mark(Mark::End);
+        self.keep(phase, vec![batch], Total::default());
     }
 
-    fn keep(&mut self, phase: &'static str, batches: Vec<Batch>) {
-        let disturbance = self.counted.take().map(|then| then.until_now()).unwrap_or_default();
-        self.measured.push(Measured { phase: phase.to_owned(), batches, disturbance });
+    fn keep(&mut self, phase: &'static str, batches: Vec<Batch>, total: Total) {
+        let begun = self.begun.take();
+        let work = begun.as_ref().map(|(_, then)| then.until_now()).unwrap_or_default();
+        let disturbance = begun.map(|(then, _)| then.until_now()).unwrap_or_default();
+        let (phase, stores) = (phase.to_owned(), self.source.take_counts().map(Stores::from));
+        let whole = Some(Whole { total, work, stores, system_calls: None });
+        self.measured.push(Measured { phase, batches, disturbance, whole });
+        self.mark(Mark::Kept);
     }
 
     /// A phase of `count` threads, each of which does `work` with its number, calls of its own, and
@@ -144,10 +201,10 @@ impl<'s> Run<'s> {
     {
         let counters: Vec<Counter> = (0..count).map(|_| Counter::default()).collect();
         let (start, has_ended) = (Barrier::new(count + 1), AtomicBool::new(false));
-        let sum = || counters.iter().map(|one| one.0.load(Ordering::Relaxed)).sum::<u64>();
-        // It only cleans the caches and counts what happens; the time is taken here.
-        drop(self.begin());
-        let (source, delay) = (self.source, self.delay);
+        let sum = || counters.iter().map(Counter::units).sum::<u64>();
+        // The time is taken here.
+        self.prepare();
+        let (source, delay, is_traced) = (self.source, self.delay, self.is_traced);
         let slowed = |taken: Duration| taken.mul_f64(1.0 + delay).as_nanos() as u64;
         let mut batches = Vec::new();
         let done = std::thread::scope(|scope| {
@@ -160,7 +217,13 @@ impl<'s> Run<'s> {
                         let mut calls = source.calls();
                         start.wait();
                         let begin = Instant::now();
+                        if is_traced {
+                            mark(Mark::Begin);
+                        }
                         let done = work(number, &mut *calls, counter);
+                        if is_traced {
+                            mark(Mark::End);
+                        }
                         has_ended.store(true, Ordering::Release);
                         done.map(|()| (begin, Instant::now()))
                     })
@@ -189,7 +252,9 @@ impl<'s> Run<'s> {
             let taken = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
             batches = vec![Batch { units: sum(), nanoseconds: slowed(taken) }];
         }
-        self.keep(phase, batches);
+        let calls = counters.iter().map(|one| one.calls.load(Ordering::Relaxed)).sum();
+        let total = Total { units: sum(), calls };
+        self.keep(phase, batches, total);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::number;
+use super::{number, operation};
 use crate::results::{Found, Row};
 
 /// Intervals wider than this share of the median are marked.
@@ -26,6 +26,9 @@ pub fn table(found: &[Found]) -> String {
             writeln!(out, "{head:<w$}{:>10}{:>10}  {against}", "median", "+- 90 %", w = width + 22);
         for row in &found.rows {
             let _ = writeln!(out, "    {:<width$}  {}", row.target, line(found, row));
+            if let Some(words) = operation::words(found, row) {
+                let _ = writeln!(out, "      per operation: {words}");
+            }
         }
     }
     out

@@ -13,6 +13,7 @@ macro_rules! put {
 
 mod bars;
 mod chart;
+mod operations;
 mod page;
 
 use std::fmt::{self, Display, Write};
