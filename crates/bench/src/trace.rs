@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::libc::{SYS_getpgid, c_long};
 use nix::sys::ptrace::{self, Options};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 
@@ -35,6 +35,8 @@ const MARKS: [(Mark, i32); 3] =
 /// So often it is looked for stops at once, before a nap is taken.
 const LOOKS: u32 = 200;
 const NAP: Duration = Duration::from_micros(50);
+/// Longest wait for a process that was killed.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// Makes a mark.
 pub fn mark(what: Mark) {
@@ -84,12 +86,23 @@ impl Traced {
     /// each phase, in order.
     ///
     /// # Errors
-    /// If it is not done within `limit`, or `is_stopped`.
+    /// If it is not done within `limit`, or `is_stopped`: it is killed.
     pub(crate) fn follow(
         mut self,
         limit: Duration,
         is_stopped: &dyn Fn() -> bool,
     ) -> Result<Vec<u64>> {
+        let done = self.until_end(limit, is_stopped);
+        if done.is_err() {
+            // Its threads have to be seen to end, or it would never be seen to end itself. It may
+            // have ended at this moment.
+            let _ = kill(self.process, Signal::SIGKILL);
+            let _ = self.until_end(GRACE, &|| false);
+        }
+        done.map(|()| self.phases)
+    }
+
+    fn until_end(&mut self, limit: Duration, is_stopped: &dyn Fn() -> bool) -> Result<()> {
         let end = Instant::now() + limit;
         let peek = WaitPidFlag::WEXITED
             | WaitPidFlag::WSTOPPED
@@ -103,7 +116,7 @@ impl Traced {
                 (WaitStatus::Exited(..) | WaitStatus::Signaled(..), Some(thread))
                     if thread == self.process =>
                 {
-                    return Ok(self.phases);
+                    return Ok(());
                 }
                 (_, Some(thread)) => {
                     idle = 0;

@@ -150,9 +150,9 @@ fn every_experiment_can_be_done() {
     assert!(!judge(bad.to_str().unwrap()).status.success());
 }
 
-/// System calls of the phases of one part, counted.
-fn traced(experiment: &str, part: usize, parameters: Parameters) -> Vec<(String, u64)> {
-    let request = Request {
+/// A part of an experiment on a floor, with its system calls counted.
+fn to_trace(experiment: &str, part: usize, parameters: Parameters) -> Request {
+    Request {
         answering: Answering::SystemCall,
         experiment: experiment.into(),
         part,
@@ -163,7 +163,12 @@ fn traced(experiment: &str, part: usize, parameters: Parameters) -> Vec<(String,
         sweep: 0,
         delay: 0.0,
         purpose: Purpose::Calls,
-    };
+    }
+}
+
+/// How many there are in its phases.
+fn traced(experiment: &str, part: usize, parameters: Parameters) -> Vec<(String, u64)> {
+    let request = to_trace(experiment, part, parameters);
     let program = Path::new(env!("CARGO_BIN_EXE_conquest"));
     match process::run(program, &request, LIMIT, &|| false).unwrap() {
         Answer::Done { measured, .. } => measured
@@ -190,6 +195,21 @@ fn system_calls_are_counted_one_by_one() {
         // New threads may ask for memory.
         assert!((516..540).contains(&calls), "{phase}: {calls}");
     }
+}
+
+/// Who gives up ends a traced process with all of its threads, and waits for nobody.
+#[test]
+fn traced_processes_are_ended_in_the_middle() {
+    let large = [("request", 4096), ("threads", 3), ("bytes", 1 << 26), ("passes", 1000)];
+    let request = to_trace("throughput", 0, Parameters::of(&large));
+    let program = Path::new(env!("CARGO_BIN_EXE_conquest"));
+    let begin = Instant::now();
+    let is_late = || begin.elapsed() > Duration::from_millis(700);
+    let stopped = process::run(program, &request, LIMIT, &is_late);
+    assert!(matches!(stopped, Err(conquest_bench::Error::Stopped)), "{stopped:?}");
+    let slow = process::run(program, &request, Duration::from_millis(700), &|| false);
+    assert!(matches!(slow, Err(conquest_bench::Error::Slow(_))), "{slow:?}");
+    assert!(begin.elapsed() < LIMIT / 2, "{:?}", begin.elapsed());
 }
 
 /// Of the library, more is counted than of others.
