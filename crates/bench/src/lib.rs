@@ -12,6 +12,7 @@
 pub mod calls;
 pub mod experiment;
 pub mod machine;
+pub mod operation;
 pub mod parameters;
 pub mod process;
 pub mod program;
@@ -22,6 +23,7 @@ pub mod runner;
 pub mod statistics;
 pub mod stopwatch;
 pub mod target;
+pub mod trace;
 pub mod worker;
 
 mod error;

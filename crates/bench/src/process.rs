@@ -4,10 +4,11 @@ use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::worker::{Answer, Request};
+use crate::trace::Traced;
+use crate::worker::{Answer, Purpose, Request};
 use crate::{Error, Result};
 
 /// The program's argument that makes a process one of them.
@@ -19,59 +20,112 @@ const LOOK: Duration = Duration::from_millis(100);
 /// `is_stopped` says so.
 ///
 /// # Errors
-/// If it can't be started, fails, or does not end in time.
+/// If it can't be started, fails, or does not end in time; if its system calls are to be counted,
+/// and the system does not let it be traced.
 pub fn run(
     program: &Path,
     request: &Request,
     limit: Duration,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Answer> {
-    let named = || Error::system(&program.display().to_string());
-    let text = serde_json::to_vec(request).map_err(|error| Error::Request(error.to_string()))?;
-    let mut command = Command::new(program);
+    if request.purpose == Purpose::Calls {
+        return trace(program, request, limit, is_stopped);
+    }
+    let mut child = start(Command::new(program))?;
+    tell(&mut child.0, request)?;
+    let said = heard(listen(&mut child.0), limit, is_stopped)?;
+    answer(&mut child.0, &said)
+}
+
+/// The same, with its system calls counted.
+fn trace(
+    program: &Path,
+    request: &Request,
+    limit: Duration,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<Answer> {
+    let mut child = start(Command::new(program))?;
+    let traced = Traced::begin(&child.0)?;
+    tell(&mut child.0, request)?;
+    let said = listen(&mut child.0);
+    let calls = traced.follow(limit, is_stopped)?;
+    let said = heard(said, limit, is_stopped)?;
+    let mut answer = answer(&mut child.0, &said)?;
+    if let Answer::Done { measured, .. } = &mut answer {
+        // Each of them was marked when it was kept.
+        let wholes = measured.iter_mut().filter_map(|one| one.whole.as_mut());
+        wholes.zip(calls).for_each(|(whole, calls)| whole.system_calls = Some(calls));
+    }
+    Ok(answer)
+}
+
+fn named() -> impl FnOnce(std::io::Error) -> Error {
+    Error::system("a process that measures")
+}
+
+/// Starts one, which then waits to be told what to do.
+fn start(mut command: Command) -> Result<Ended> {
     command.arg(ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // Signals of the terminal are for who started it, who tells what it has until then.
+    // Signals of the terminal are for who started it, who tells what it has until then. Who is traced
+    // can so be waited for with all of its threads, and nobody else.
     command.process_group(0);
-    let mut child = Ended(command.spawn().map_err(named())?);
-    if let Some(mut to) = child.0.stdin.take() {
+    let child = command.spawn();
+    let program = command.get_program().to_string_lossy();
+    Ok(Ended(child.map_err(Error::system(&program))?))
+}
+
+fn tell(child: &mut Child, request: &Request) -> Result<()> {
+    let text = serde_json::to_vec(request).map_err(|error| Error::Request(error.to_string()))?;
+    if let Some(mut to) = child.stdin.take() {
         // If it has ended, its answer tells why.
         let _ = to.write_all(&text);
     }
-    let said = heard(&mut child.0, limit, is_stopped)?;
-    if let Ok(answer) = serde_json::from_slice(&said) {
-        return Ok(answer);
-    }
-    let status = child.0.wait().map_err(named())?;
-    let mut words = String::new();
-    if let Some(mut from) = child.0.stderr.take() {
-        // What can't be read is not told.
-        let _ = from.read_to_string(&mut words);
-    }
-    Err(Error::Request(format!("a process that measures ended: {status}; {}", words.trim())))
+    Ok(())
 }
 
-/// All that `child` says.
-fn heard(child: &mut Child, limit: Duration, is_stopped: &dyn Fn() -> bool) -> Result<Vec<u8>> {
-    let Some(mut from) = child.stdout.take() else {
-        return Ok(Vec::new());
-    };
+/// All that it says, at its end.
+fn listen(child: &mut Child) -> Receiver<std::io::Result<Vec<u8>>> {
     let (to, all) = channel();
-    // It ends with the process, which closes the pipe.
-    std::thread::spawn(move || {
-        let mut said = Vec::new();
-        let done = from.read_to_end(&mut said).map(|_| said);
-        // Whoever asked may have given up.
-        let _ = to.send(done);
-    });
+    if let Some(mut from) = child.stdout.take() {
+        // It ends with the process, which closes the pipe.
+        std::thread::spawn(move || {
+            let mut said = Vec::new();
+            let done = from.read_to_end(&mut said).map(|_| said);
+            // Whoever asked may have given up.
+            let _ = to.send(done);
+        });
+    }
+    all
+}
+
+/// What it has said when it has said all.
+fn heard(
+    all: Receiver<std::io::Result<Vec<u8>>>,
+    limit: Duration,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<Vec<u8>> {
     let end = Instant::now() + limit;
     loop {
         match all.recv_timeout(LOOK) {
-            Ok(said) => return said.map_err(Error::system("a process that measures")),
+            Ok(said) => return said.map_err(named()),
             Err(RecvTimeoutError::Timeout) if is_stopped() => return Err(Error::Stopped),
             Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
             Err(_) => return Err(Error::Slow(limit)),
         }
     }
+}
+
+fn answer(child: &mut Child, said: &[u8]) -> Result<Answer> {
+    if let Ok(answer) = serde_json::from_slice(said) {
+        return Ok(answer);
+    }
+    let status = child.wait().map_err(named())?;
+    let mut words = String::new();
+    if let Some(mut from) = child.stderr.take() {
+        // What can't be read is not told.
+        let _ = from.read_to_string(&mut words);
+    }
+    Err(Error::Request(format!("a process that measures ended: {status}; {}", words.trim())))
 }
 
 /// A process that does not outlive this value.

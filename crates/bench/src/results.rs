@@ -4,7 +4,7 @@ mod effect;
 
 use serde::Serialize;
 
-use crate::experiment::{Measured, Phase};
+use crate::experiment::{Measured, Phase, Whole};
 use crate::parameters::Parameters;
 use crate::statistics::{self, Interval, Verdict, steady_from};
 use crate::stopwatch::{BATCH, Batch};
@@ -19,6 +19,8 @@ pub struct Sample {
     pub rate: f64,
     /// Why it is not to be trusted, if it is not.
     pub mark: Option<&'static str>,
+    /// What is known of the whole phase.
+    pub whole: Option<Whole>,
 }
 
 impl Sample {
@@ -34,7 +36,8 @@ impl Sample {
         }
         let is_short = u128::from(nanoseconds) < BATCH.as_nanos();
         let mark = if is_short { Some("short") } else { measured.disturbance.mark() };
-        Some(Sample { rate: units as f64 * 1e9 / nanoseconds as f64, mark })
+        let rate = units as f64 * 1e9 / nanoseconds as f64;
+        Some(Sample { rate, mark, whole: measured.whole })
     }
 }
 
@@ -47,6 +50,8 @@ pub struct Row {
     pub survives: Survives,
     /// One sample a round; none where there was none.
     pub samples: Vec<Option<Sample>>,
+    /// What was counted in runs that were not timed.
+    pub counted: Vec<Whole>,
 }
 
 impl Row {
@@ -106,6 +111,7 @@ mod tests {
             began: 0,
             batches: batches.iter().map(batch).collect(),
             disturbance: Disturbance::default(),
+            whole: None,
         }
     }
 
@@ -123,11 +129,13 @@ mod tests {
     }
 
     fn row(rates: &[f64]) -> Row {
-        let sample = |rate: &f64| (*rate > 0.0).then_some(Sample { rate: *rate, mark: None });
+        let sample =
+            |rate: &f64| (*rate > 0.0).then_some(Sample { rate: *rate, mark: None, whole: None });
         Row {
             target: "ramfs".into(),
             survives: Survives::Process,
             samples: rates.iter().map(sample).collect(),
+            counted: Vec::new(),
         }
     }
 

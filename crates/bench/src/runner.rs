@@ -1,5 +1,7 @@
 //! Rounds: each experiment, again and again, on all targets in turn.
 
+mod counting;
+
 use std::time::Duration;
 
 use crate::calls::Answering;
@@ -9,7 +11,7 @@ use crate::process;
 use crate::random::Random;
 use crate::results::{Found, Row, Sample};
 use crate::target::{self, Making, Name, Room, Target};
-use crate::worker::{Answer, Request};
+use crate::worker::{Answer, Purpose, Request};
 use crate::{Error, Result};
 
 /// What is to be measured, and how.
@@ -167,6 +169,7 @@ impl Point<'_> {
             target: alive.wanted.label.clone(),
             survives: alive.target.survives(),
             samples: Vec::new(),
+            counted: Vec::new(),
         };
         let mut found: Vec<Found> = phases
             .iter()
@@ -177,6 +180,7 @@ impl Point<'_> {
                 rows: targets.iter().map(row).collect(),
             })
             .collect();
+        self.count(targets, &mut found, watcher);
         let mut has_failed = vec![false; targets.len()];
         let mut done = 0;
         'rounds: for round in 0..=self.plan.rounds {
@@ -230,14 +234,14 @@ impl Point<'_> {
         round: usize,
         watcher: &dyn Watcher,
     ) -> Result<Vec<Measured>> {
-        let mut measured = self.once(alive, round, watcher)?;
+        let mut measured = self.once(alive, round, Purpose::Time, watcher)?;
         for _ in 0..self.plan.repeats {
             let marks =
                 |of: &[Measured]| of.iter().filter(|one| one.disturbance.mark().is_some()).count();
             if marks(&measured) == 0 || round == 0 {
                 break;
             }
-            let again = self.once(alive, round, watcher)?;
+            let again = self.once(alive, round, Purpose::Time, watcher)?;
             if marks(&again) < marks(&measured) {
                 measured = again;
             }
@@ -250,13 +254,14 @@ impl Point<'_> {
         &self,
         alive: &mut Alive<'_>,
         round: usize,
+        purpose: Purpose,
         watcher: &dyn Watcher,
     ) -> Result<Vec<Measured>> {
         if self.experiment.has_files() {
             alive.target.make(self.need, self.plan.user)?;
             alive.options = alive.target.options();
         }
-        let done = self.parts(alive, round, watcher);
+        let done = self.parts(alive, round, purpose, watcher);
         let removed = alive.target.remove();
         let measured = done?;
         removed?;
@@ -267,6 +272,7 @@ impl Point<'_> {
         &self,
         alive: &Alive<'_>,
         round: usize,
+        purpose: Purpose,
         watcher: &dyn Watcher,
     ) -> Result<Vec<Measured>> {
         let parts = self.experiment.phases().iter().map(|phase| phase.part + 1).max().unwrap_or(0);
@@ -297,8 +303,9 @@ impl Point<'_> {
                 seed: self.plan.seed.wrapping_add(round as u64),
                 user: self.plan.user,
                 processor: self.plan.processor,
-                sweep: self.plan.sweep,
+                sweep: if purpose == Purpose::Time { self.plan.sweep } else { 0 },
                 delay: alive.wanted.delay,
+                purpose,
             };
             let is_stopped = || watcher.is_stopped();
             let program = &self.plan.making.program;

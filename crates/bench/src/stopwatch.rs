@@ -38,6 +38,17 @@ pub struct Stopwatch {
     until_look: u64,
     batches: Vec<Batch>,
     delay: f64,
+    /// Calls of [`Stopwatch::did`], and units, before what is counted above.
+    before: Total,
+}
+
+/// All that was done, with what was for warming up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Total {
+    /// Files, transactions or bytes.
+    pub units: u64,
+    /// Calls of [`Stopwatch::did`].
+    pub calls: u64,
 }
 
 impl Stopwatch {
@@ -54,6 +65,7 @@ impl Stopwatch {
             between_looks: 1,
             until_look: 1,
             delay,
+            before: Total::default(),
         }
     }
 
@@ -93,17 +105,30 @@ impl Stopwatch {
         let nanoseconds = (now - self.begin).as_nanos() as u64;
         self.batches.push(Batch { units: self.units, nanoseconds });
         self.begin = now;
-        self.units = 0;
-        self.counted = 0;
+        self.forget();
     }
 
     /// Forgets what was measured, and begins now: what came first was for warming up.
     pub fn restart(&mut self) {
         self.batches.clear();
+        self.before.calls += self.between_looks - self.until_look;
+        self.until_look = self.between_looks;
+        self.forget();
+        self.begin = Instant::now();
+    }
+
+    fn forget(&mut self) {
+        self.before.calls += self.counted;
+        self.before.units += self.units;
         self.units = 0;
         self.counted = 0;
-        self.until_look = self.between_looks;
-        self.begin = Instant::now();
+    }
+
+    /// All that was done until now.
+    #[must_use]
+    pub fn total(&self) -> Total {
+        let since = self.counted + (self.between_looks - self.until_look);
+        Total { units: self.before.units + self.units, calls: self.before.calls + since }
     }
 
     /// Ends the phase. What is left over, be it only time, belongs to the last batch.
@@ -193,6 +218,7 @@ mod tests {
             busy(Duration::from_micros(2));
             watch.did(3);
         }
+        assert_eq!(watch.total(), Total { units: 15_000, calls: 5000 });
         let batches = watch.stop();
         let taken = begin.elapsed().as_nanos() as u64;
         assert_eq!(batches.iter().map(|batch| batch.units).sum::<u64>(), 15_000);
@@ -208,6 +234,7 @@ mod tests {
         watch.did(1);
         watch.restart();
         watch.did(7);
+        assert_eq!(watch.total(), Total { units: 8, calls: 2 });
         let batches = watch.stop();
         assert_eq!(batches.len(), 1);
         assert_eq!(batches[0].units, 7);

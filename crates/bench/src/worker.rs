@@ -14,6 +14,19 @@ use crate::calls::{Answering, Source};
 use crate::experiment::{self, Beside, Measured, Run};
 use crate::parameters::Parameters;
 
+/// What a process is started for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// Its time is measured.
+    #[default]
+    Time,
+    /// What it does to the memory of a store is counted.
+    Memory,
+    /// Its system calls are counted by who has started it.
+    Calls,
+}
+
 /// What a process has to do.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Request {
@@ -38,6 +51,8 @@ pub struct Request {
     pub sweep: u64,
     /// A share of the time by which everything is made slower: a test of the method.
     pub delay: f64,
+    /// What for.
+    pub purpose: Purpose,
 }
 
 /// What it tells.
@@ -92,9 +107,10 @@ fn done(request: &Request) -> Result<Answer, Error> {
         // The kernel forgets it when somebody becomes somebody else.
         end_with_parent();
     }
-    let source = match experiment.reaches() {
-        true => Source::Later(request.answering.clone()),
-        false => Source::reach(&request.answering)?,
+    let source = match (experiment.reaches(), request.purpose) {
+        (true, _) => Source::Later(request.answering.clone()),
+        (false, Purpose::Memory) => Source::count(&request.answering)?,
+        (false, Purpose::Time | Purpose::Calls) => Source::reach(&request.answering)?,
     };
     let mut run = Run::new(&source, request);
     match request.beside {

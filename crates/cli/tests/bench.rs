@@ -5,10 +5,16 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use conquest_bench::calls::Answering;
+use conquest_bench::parameters::Parameters;
+use conquest_bench::process;
+use conquest_bench::worker::{Answer, Purpose, Request};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::{
@@ -144,6 +150,127 @@ fn every_experiment_can_be_done() {
     let bad = scratch.join("bad.json");
     std::fs::write(&bad, whole.replace("\"median\"", "\"mean\"")).unwrap();
     assert!(!judge(bad.to_str().unwrap()).status.success());
+}
+
+/// A part of an experiment on a floor, with its system calls counted.
+fn to_trace(experiment: &str, part: usize, parameters: Parameters) -> Request {
+    Request {
+        answering: Answering::SystemCall,
+        experiment: experiment.into(),
+        part,
+        beside: None,
+        parameters,
+        seed: 1,
+        user: None,
+        processor: None,
+        sweep: 0,
+        delay: 0.0,
+        purpose: Purpose::Calls,
+    }
+}
+
+/// How many there are in its phases.
+fn traced(experiment: &str, part: usize, parameters: Parameters) -> Vec<(String, u64)> {
+    let request = to_trace(experiment, part, parameters);
+    let program = Path::new(env!("CARGO_BIN_EXE_conquest"));
+    match process::run(program, &request, LIMIT, &|| false).unwrap() {
+        Answer::Done { measured, .. } => measured
+            .into_iter()
+            .map(|one| (one.phase, one.whole.unwrap().system_calls.unwrap()))
+            .collect(),
+        Answer::Failed(reason) => panic!("{reason}"),
+    }
+}
+
+/// The floor makes one for each call: all are counted, and none of what is around the phases.
+#[test]
+fn system_calls_are_counted_one_by_one() {
+    let small = Parameters::of(&[("files", 300), ("bytes", 10), ("directories", 3)]);
+    for (part, phase, calls) in [(0, "create", 900), (1, "read", 900), (2, "stat", 300)] {
+        assert_eq!(traced("sprite-small", part, small.clone()), [(phase.to_owned(), calls)]);
+    }
+    // Two threads, each of which opens a file, transfers 256 times, and closes it.
+    let [request, threads, bytes, passes] =
+        [("request", 4096), ("threads", 2), ("bytes", 1 << 20), ("passes", 1)];
+    let found = traced("throughput", 0, Parameters::of(&[request, threads, bytes, passes]));
+    assert_eq!(found.len(), 4);
+    for (phase, calls) in found {
+        // New threads may ask for memory.
+        assert!((516..540).contains(&calls), "{phase}: {calls}");
+    }
+}
+
+/// Who gives up ends a traced process with all of its threads, and waits for nobody.
+#[test]
+fn traced_processes_are_ended_in_the_middle() {
+    let large = [("request", 4096), ("threads", 3), ("bytes", 1 << 26), ("passes", 1000)];
+    let request = to_trace("throughput", 0, Parameters::of(&large));
+    let program = Path::new(env!("CARGO_BIN_EXE_conquest"));
+    let begin = Instant::now();
+    let is_late = || begin.elapsed() > Duration::from_millis(700);
+    let stopped = process::run(program, &request, LIMIT, &is_late);
+    assert!(matches!(stopped, Err(conquest_bench::Error::Stopped)), "{stopped:?}");
+    let slow = process::run(program, &request, Duration::from_millis(700), &|| false);
+    assert!(matches!(slow, Err(conquest_bench::Error::Slow(_))), "{slow:?}");
+    assert!(begin.elapsed() < LIMIT / 2, "{:?}", begin.elapsed());
+}
+
+/// Of the library, more is counted than of others.
+#[test]
+fn what_operations_cost_besides_time_is_told() {
+    let scratch = Scratch::new();
+    let (json, html) = (scratch.join("cost.json"), scratch.join("cost.html"));
+    let args = ["bench", "sprite-small", "--size", "smoke", "--rounds", "1"];
+    let mut bench = command(None);
+    bench.args(args).args(["--on", "null,conquest", "--json"]).arg(&json).arg("--html").arg(&html);
+    let output = finish(bench.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let said = text(&output.stdout);
+    assert!(output.status.success() && said.contains("per operation: 3"), "{said}");
+    assert!(said.contains(" fences (none in RAM), 0 system calls, "), "{said}");
+    let found = report(json.to_str().unwrap());
+    for result in found["results"].as_array().unwrap() {
+        let (per, phase) = (&result["per_operation"], result["phase"].as_str().unwrap());
+        let number = |name: &str| per[name].as_f64();
+        assert!(number("page_faults").is_some() && number("elsewhere_ns").is_some(), "{result}");
+        if result["target"] == "null" {
+            assert!(per["fences"].is_null() && per["system_calls"].is_null(), "{result}");
+            continue;
+        }
+        // How it is shared out between both is a guess of the kernel, by ticks.
+        assert!(number("user_ns").unwrap() + number("system_ns").unwrap() > 100.0, "{result}");
+        assert!(number("system_calls").unwrap() < 0.5, "{result}");
+        let changes = phase == "create" || phase == "unlink";
+        for name in ["fences", "written_back", "journal_bytes", "shared_lines"] {
+            let most = if changes { 3.0..1000.0 } else { 0.0..100.0 };
+            assert!(most.contains(&number(name).unwrap()), "{name}: {result}");
+        }
+        assert!(phase != "stat" || number("shared_lines") == Some(0.0), "{result}");
+    }
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(page.contains("<caption>Per operation</caption>"), "{page}");
+}
+
+/// Who may not trace his own processes, because nobody may read the program, measures all the same.
+#[test]
+fn without_the_right_to_trace_the_rest_is_counted() {
+    need_root();
+    let scratch = Scratch::new();
+    let (program, json) = (scratch.join("conquest"), scratch.join("untraced.json"));
+    std::fs::copy(env!("CARGO_BIN_EXE_conquest"), &program).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o711)).unwrap();
+    let mut bench = Command::new(&program);
+    bench.uid(USER).gid(USER).env("TMPDIR", scratch.path());
+    bench.args(["bench", "sprite-small", "--size", "smoke", "--rounds", "1", "--on", "conquest"]);
+    let output =
+        finish(bench.arg("--json").arg(&json).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("not counted: system calls"), "{said}");
+    let found = report(json.to_str().unwrap());
+    for result in found["results"].as_array().unwrap() {
+        let per = &result["per_operation"];
+        assert!(per["system_calls"].is_null() && per["fences"].is_number(), "{result}");
+    }
 }
 
 /// Enough samples for intervals, and targets that are the same.

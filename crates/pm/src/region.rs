@@ -4,13 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use conquest_format::geometry::{STATE_GROUPS, SUPERBLOCKS};
-use conquest_format::kind::KindTable;
+use conquest_format::kind::{Kind, KindTable};
 use conquest_format::superblock::SIZE;
 use conquest_format::{Geometry, WORD};
 
 use crate::attach::{NewRegion, checked_geometry, make};
 use crate::core::{Core, Options};
+use crate::counting::Counting;
 use crate::media::{MapOptions, Mapped, Medium, OsHost, Source};
+use crate::memory::Memory;
 use crate::persist::Request;
 use crate::{Error, Result, superblock};
 
@@ -26,6 +28,9 @@ pub struct Access {
 
 /// A region on a real medium.
 pub type Region = Core<Mapped, OsHost>;
+
+/// A region on a real medium that counts what is done to it.
+pub type CountedRegion = Core<Counting<Mapped>, OsHost>;
 
 impl Region {
     /// Makes a region on `source`, for its owner only, unless `mode` says otherwise. A file that
@@ -66,18 +71,48 @@ impl Region {
         access: Access,
         options: Options<Mapped, OsHost>,
     ) -> Result<Arc<Region>> {
-        let medium = Arc::new(Medium::open(source)?);
-        let path = medium.path().to_owned();
-        let geometry = look(&medium, &path)?;
-        let host = OsHost::new(Arc::clone(&medium), &geometry)?;
-        let map = MapOptions {
-            write_back: access.write_back,
-            shield: access.shield.then(|| geometry.volatile()),
-            ..MapOptions::default()
-        };
-        let memory = Mapped::map(&medium, geometry.len(), &map)?;
-        Core::attach(memory, host, &path, kinds, options)
+        open(source, kinds, access, options, |memory, _| memory)
     }
+}
+
+impl CountedRegion {
+    /// Attaches the region on `source`, to count from then on. Kinds that `is_content` are for
+    /// content: see [`crate::counting`].
+    ///
+    /// # Errors
+    /// As [`Region::open`].
+    pub fn open(
+        source: Source,
+        kinds: &KindTable,
+        access: Access,
+        options: Options<Counting<Mapped>, OsHost>,
+        is_content: fn(Kind) -> bool,
+    ) -> Result<Arc<CountedRegion>> {
+        open(source, kinds, access, options, |memory, geometry| {
+            Counting::new(memory, geometry, is_content)
+        })
+    }
+}
+
+/// Attaches the region on `source` by what `wrap` makes of its mapping.
+fn open<M: Memory>(
+    source: Source,
+    kinds: &KindTable,
+    access: Access,
+    options: Options<M, OsHost>,
+    wrap: impl FnOnce(Mapped, &Geometry) -> M,
+) -> Result<Arc<Core<M, OsHost>>> {
+    let medium = Arc::new(Medium::open(source)?);
+    let path = medium.path().to_owned();
+    let geometry = look(&medium, &path)?;
+    let host = OsHost::new(Arc::clone(&medium), &geometry)?;
+    let map = MapOptions {
+        write_back: access.write_back,
+        shield: access.shield.then(|| geometry.volatile()),
+        ..MapOptions::default()
+    };
+    let memory = Mapped::map(&medium, geometry.len(), &map)?;
+    Core::attach(wrap(memory, &geometry), host, &path, kinds, options)
 }
 
 /// A device is never made, so it may hold a region already.

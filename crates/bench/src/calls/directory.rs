@@ -7,10 +7,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom};
 
 use super::slots::Slots;
-use super::{CallError, Calls, Opened, Outcome};
-
-/// Bytes for entries of a directory: what glibc's `opendir` takes.
-const ENTRIES: usize = 32 << 10;
+use super::{CallError, Calls, ENTRIES, Opened, Outcome};
 
 /// Calls about files in the directory in which the process stands.
 #[derive(Default)]

@@ -3,6 +3,7 @@
 //! An experiment is the same loop over the same calls for every target, so what differs between two
 //! targets is what the calls cost. Each value of [`Calls`] belongs to one thread.
 
+mod counted;
 mod directory;
 mod floor;
 mod memory;
@@ -13,13 +14,18 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::path::PathBuf;
 
+use conquest_pm::counting::Counts;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+pub use counted::{Counted, CountedFiles};
 pub use directory::Directory;
 pub use floor::{Floor, Null, SystemCall};
 pub use memory::Memory;
 pub use store::StoreFiles;
+
+/// Bytes for entries of a directory: what glibc's `opendir` takes.
+const ENTRIES: usize = 32 << 10;
 
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
@@ -116,6 +122,8 @@ pub enum Source {
     Directory,
     /// See [`Answering::Store`].
     Store(Box<store::Attached>),
+    /// The same, counted.
+    Counted(Box<Counted>),
     /// See [`Answering::Memory`].
     Memory(memory::Shared),
     /// See [`Answering::Null`].
@@ -148,12 +156,35 @@ impl Source {
         })
     }
 
+    /// As [`Source::reach`], for a store that was made for it, with calls that are counted.
+    ///
+    /// # Errors
+    /// If that fails.
+    pub fn count(answering: &Answering) -> Outcome<Source> {
+        match answering {
+            Answering::Store { path } => {
+                Ok(Source::Counted(Box::new(Counted::attach(&crate::target::store::core(path))?)))
+            }
+            _ => Source::reach(answering),
+        }
+    }
+
+    /// What was done since the last call of this, if it is counted.
+    #[must_use]
+    pub fn take_counts(&self) -> Option<Counts> {
+        match self {
+            Source::Counted(counted) => Some(counted.take()),
+            _ => None,
+        }
+    }
+
     /// The calls of one thread.
     #[must_use]
     pub fn calls(&self) -> Box<dyn Calls + Send + '_> {
         match self {
             Source::Directory => Box::new(Directory::default()),
             Source::Store(attached) => Box::new(attached.calls()),
+            Source::Counted(counted) => Box::new(counted.calls()),
             Source::Memory(shared) => Box::new(Memory::of(shared)),
             Source::Null | Source::Later(_) => Box::new(Floor::<false>),
             Source::SystemCall => Box::new(Floor::<true>),
@@ -167,6 +198,7 @@ impl Source {
     pub fn leave(self) -> Outcome<()> {
         match self {
             Source::Store(attached) => attached.detach(),
+            Source::Counted(counted) => counted.detach(),
             _ => Ok(()),
         }
     }

@@ -9,10 +9,7 @@ use conquest::{Attach, Error, File, Files, Store};
 use rustix::fs::OFlags;
 
 use super::slots::Slots;
-use super::{CallError, Calls, Opened, Outcome};
-
-/// Bytes for entries of a directory, as for the kernel's.
-const ENTRIES: usize = 32 << 10;
+use super::{CallError, Calls, ENTRIES, Opened, Outcome};
 
 /// A store that this process has attached.
 pub struct Attached {

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::{Measured, Run};
 use crate::calls::{Answering, CallError, Calls};
 use crate::process;
-use crate::stopwatch::Batch;
-use crate::worker::{Answer, Request};
+use crate::stopwatch::{Batch, Total};
+use crate::trace::{Mark, mark};
+use crate::worker::{Answer, Purpose, Request};
 
 /// So often it is looked how far the threads have come.
 const LOOK: Duration = Duration::from_millis(2);
@@ -30,14 +31,22 @@ const LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How far a thread has come. Alone on its lines, so that counting disturbs nobody else.
 #[derive(Default)]
 #[repr(align(128))]
-pub struct Counter(AtomicU64);
+pub struct Counter {
+    units: AtomicU64,
+    calls: AtomicU64,
+}
 
 impl Counter {
     /// So many units more are done.
     #[inline]
     pub fn did(&self, units: u64) {
         // Only this thread writes it.
-        self.0.store(self.0.load(Ordering::Relaxed) + units, Ordering::Relaxed);
+        self.units.store(self.units() + units, Ordering::Relaxed);
+        self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    fn units(&self) -> u64 {
+        self.units.load(Ordering::Relaxed)
     }
 }
 
@@ -89,10 +98,12 @@ impl Run<'_> {
     {
         let counters: Vec<Counter> = (0..count).map(|_| Counter::default()).collect();
         let (start, has_ended) = (Barrier::new(count + 1), AtomicBool::new(false));
-        let sum = || counters.iter().map(|one| one.0.load(Ordering::Relaxed)).sum::<u64>();
-        // It only cleans the caches and counts what happens; the time is taken here.
-        drop(self.begin());
+        let sum = || counters.iter().map(Counter::units).sum::<u64>();
+        // The time is taken here.
+        self.clean_caches();
+        self.begin_all();
         let (source, delay) = (self.source(), self.delay());
+        let is_traced = self.is_traced();
         let slowed = |taken: Duration| taken.mul_f64(1.0 + delay).as_nanos() as u64;
         let mut batches = Vec::new();
         let done = std::thread::scope(|scope| {
@@ -105,7 +116,13 @@ impl Run<'_> {
                         let mut calls = source.calls();
                         start.wait();
                         let begin = Instant::now();
+                        if is_traced {
+                            mark(Mark::Begin);
+                        }
                         let done = work(number, &mut *calls, counter);
+                        if is_traced {
+                            mark(Mark::End);
+                        }
                         has_ended.store(true, Ordering::Release);
                         done.map(|()| (begin, Instant::now()))
                     })
@@ -134,7 +151,8 @@ impl Run<'_> {
             let taken = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
             batches = vec![Batch { units: sum(), nanoseconds: slowed(taken) }];
         }
-        self.end_all(vec![(phase, batches)]);
+        let calls = counters.iter().map(|one| one.calls.load(Ordering::Relaxed)).sum();
+        self.keep(phase, batches, Total { units: sum(), calls });
         Ok(())
     }
 
@@ -158,6 +176,10 @@ impl Run<'_> {
         if self.request().answering == Answering::Memory {
             return Err(failed("memory is one process's only".into()));
         }
+        if self.request().purpose != Purpose::Time {
+            // What each does is what one does alone.
+            return Ok(());
+        }
         let start = now() + LEAD.as_nanos() as u64;
         let request = |process: usize| Request {
             beside: Some(Beside { phase: number, number: process, start }),
@@ -168,7 +190,8 @@ impl Run<'_> {
             ..self.request().clone()
         };
         let requests: Vec<Request> = (0..count).map(request).collect();
-        drop(self.begin());
+        self.clean_caches();
+        self.begin_all();
         let answers = std::thread::scope(|scope| {
             let run = |request| {
                 scope.spawn(move || {
@@ -236,6 +259,7 @@ mod tests {
             began,
             batches: batches.iter().map(batch).collect(),
             disturbance: Disturbance::default(),
+            whole: None,
         }
     }
 

@@ -21,7 +21,7 @@ use crate::machine::caches::Caches;
 use crate::parameters::Parameters;
 
 pub use many::{Beside, Counter};
-pub use run::{Measured, Run};
+pub use run::{Measured, Run, Whole};
 
 /// What a rate counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -255,7 +255,8 @@ impl Experiment for Program {
         let mut command = Command::new(self.binary.0);
         command.args(words).env("PATH", program::path()).env("LC_ALL", "C").env("HOME", ".");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        drop(run.begin());
+        run.clean_caches();
+        run.begin_all();
         let begin = Instant::now();
         let mut child = command.spawn().map_err(named)?;
         if let Some(mut to) = child.stdin.take() {

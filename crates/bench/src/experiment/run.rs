@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 use super::many::now;
 use crate::calls::{Calls, Source};
 use crate::machine::disturbance::{Counted, Disturbance};
+use crate::machine::work::{Done, Stores, Work};
 use crate::parameters::Parameters;
 use crate::random::Random;
-use crate::stopwatch::{Batch, Pieces, Stopwatch};
-use crate::worker::Request;
+use crate::stopwatch::{Batch, Pieces, Stopwatch, Total};
+use crate::trace::{Mark, mark};
+use crate::worker::{Purpose, Request};
 
 /// What was measured of one phase.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -22,6 +24,29 @@ pub struct Measured {
     pub batches: Vec<Batch>,
     /// What else the machine did.
     pub disturbance: Disturbance,
+    /// What is known of the whole phase only; none of what is a part of another one.
+    pub whole: Option<Whole>,
+}
+
+/// What is known of a whole phase, but not of its batches.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Whole {
+    /// How much was done.
+    pub total: Total,
+    /// What it made the system do.
+    pub work: Work,
+    /// What it did to the memory of a store, if that was counted.
+    pub stores: Option<Stores>,
+    /// System calls, if they were counted.
+    pub system_calls: Option<u64>,
+}
+
+/// What there was when a phase began.
+struct Begun {
+    counted: Counted,
+    done: Done,
+    /// Nanoseconds of the system's monotonic clock.
+    at: u64,
 }
 
 /// What a part of an experiment has at hand.
@@ -38,8 +63,7 @@ pub struct Run<'s> {
     /// that was changed before it (MB 8); empty if the caches are left as they are.
     sweep: Vec<u64>,
     measured: Vec<Measured>,
-    /// What was counted when it began, and when.
-    counted: Option<(Counted, u64)>,
+    begun: Option<Begun>,
 }
 
 impl<'s> Run<'s> {
@@ -55,7 +79,7 @@ impl<'s> Run<'s> {
             // Filled, so that it is memory of its own and not the one page of zeros.
             sweep: vec![1; request.sweep as usize / size_of::<u64>()],
             measured: Vec::new(),
-            counted: None,
+            begun: None,
         }
     }
 
@@ -76,22 +100,44 @@ impl<'s> Run<'s> {
         self.source
     }
 
+    /// Whether marks are made for who counts system calls.
+    pub(super) fn is_traced(&self) -> bool {
+        self.request.purpose == Purpose::Calls
+    }
+
+    fn mark(&self, what: Mark) {
+        if self.is_traced() {
+            mark(what);
+        }
+    }
+
     /// Walks through memory until no cache holds what has to be written back.
     pub fn clean_caches(&self) {
         let sum = self.sweep.iter().step_by(8).fold(0, |sum: u64, word| sum.wrapping_add(*word));
         std::hint::black_box(sum);
     }
 
+    /// Begins phases that are done in turn, and timed by [`Run::pieces`], or by somebody else.
+    pub fn begin_all(&mut self) {
+        // What was done before is forgotten.
+        let _before = self.source.take_counts();
+        self.begun = Some(Begun { counted: Counted::now(), done: Done::now(), at: now() });
+    }
+
     /// Begins a phase: the clock runs.
     pub fn begin(&mut self) -> Stopwatch {
         self.clean_caches();
-        self.counted = Some((Counted::now(), now()));
-        Stopwatch::start(self.delay())
+        self.begin_all();
+        let watch = Stopwatch::start(self.delay());
+        self.mark(Mark::Begin);
+        watch
     }
 
     /// Ends the phase `phase`.
     pub fn end(&mut self, phase: &'static str, watch: Stopwatch) {
-        self.end_all(vec![(phase, watch.stop())]);
+        self.mark(Mark::End);
+        let total = watch.total();
+        self.keep(phase, watch.stop(), total);
     }
 
     /// Ends the phase `phase`, of which `others` are parts that count something else: how many
@@ -102,19 +148,17 @@ impl<'s> Run<'s> {
         watch: Stopwatch,
         others: &[(&'static str, u64)],
     ) {
-        let batches = watch.stop();
+        self.end(phase, watch);
+        let last = self.measured.last();
+        let disturbance = last.map(|last| last.disturbance).unwrap_or_default();
+        let batches = last.map(|last| last.batches.as_slice()).unwrap_or_default();
         let nanoseconds = batches.iter().map(|batch| batch.nanoseconds).sum();
-        let of =
-            |&(phase, units): &(&'static str, u64)| (phase, vec![Batch { units, nanoseconds }]);
-        self.end_all([(phase, batches)].into_iter().chain(others.iter().map(of)).collect());
+        let parts =
+            others.iter().map(|&(phase, units)| (phase, vec![Batch { units, nanoseconds }]));
+        self.push(parts, disturbance, last.map_or(0, |last| last.began));
     }
 
-    /// Begins phases that are done in turn, and timed by [`Run::pieces`].
-    pub fn begin_all(&mut self) {
-        self.counted = Some((Counted::now(), now()));
-    }
-
-    /// A clock for one of them.
+    /// A clock for one of several phases that are done in turn.
     #[must_use]
     pub fn pieces(&self) -> Pieces {
         Pieces::new(self.delay())
@@ -122,17 +166,38 @@ impl<'s> Run<'s> {
 
     /// Ends all phases that have begun, each with its batches: what disturbed one disturbed all.
     pub fn end_all(&mut self, phases: Vec<(&'static str, Vec<Batch>)>) {
-        let (disturbance, began) = match self.counted.take() {
-            Some((then, began)) => (then.until_now(), began),
-            None => Default::default(),
-        };
-        let measured = |(phase, batches): (&'static str, Vec<Batch>)| Measured {
+        let begun = self.begun.take();
+        let at = begun.as_ref().map_or(0, |begun| begun.at);
+        let disturbance = begun.map(|begun| begun.counted.until_now()).unwrap_or_default();
+        self.push(phases.into_iter(), disturbance, at);
+    }
+
+    /// Keeps phases that are parts of something: of all that, more is not known of each.
+    fn push(
+        &mut self,
+        phases: impl Iterator<Item = (&'static str, Vec<Batch>)>,
+        disturbance: Disturbance,
+        began: u64,
+    ) {
+        self.measured.extend(phases.map(|(phase, batches)| Measured {
             phase: phase.to_owned(),
             began,
             batches,
             disturbance,
-        };
-        self.measured.extend(phases.into_iter().map(measured));
+            whole: None,
+        }));
+    }
+
+    /// Keeps the phase that has begun, in which `total` was done.
+    pub(super) fn keep(&mut self, phase: &'static str, batches: Vec<Batch>, total: Total) {
+        let begun = self.begun.take();
+        let work = begun.as_ref().map(|begun| begun.done.until_now()).unwrap_or_default();
+        let began = begun.as_ref().map_or(0, |begun| begun.at);
+        let disturbance = begun.map(|begun| begun.counted.until_now()).unwrap_or_default();
+        let (phase, stores) = (phase.to_owned(), self.source.take_counts().map(Stores::from));
+        let whole = Some(Whole { total, work, stores, system_calls: None });
+        self.measured.push(Measured { phase, began, batches, disturbance, whole });
+        self.mark(Mark::Kept);
     }
 
     /// Leaves the caches to the phases: for experiments that show what comes of it.

@@ -4,3 +4,4 @@ pub mod caches;
 pub mod description;
 pub mod disturbance;
 pub mod sweep;
+pub mod work;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::machine::description::Description;
+use crate::operation::PerOperation;
 use crate::parameters::Parameters;
 use crate::results::{Found, Row, Shown};
 use crate::runner::{Outcome, Plan};
@@ -96,6 +97,8 @@ pub struct ResultEntry {
     pub disturbed: usize,
     /// What the target survives.
     pub survives: Survives,
+    /// What an operation costs besides time; none if it is not known how many there were.
+    pub per_operation: Option<PerOperation>,
 }
 
 /// How a target compares with the first one.
@@ -234,6 +237,7 @@ impl ResultEntry {
             samples: row.samples.iter().map(|sample| sample.map(|sample| sample.rate)).collect(),
             disturbed: row.marked(),
             survives: row.survives,
+            per_operation: PerOperation::of(row, found.phase.unit),
         }
     }
 }

@@ -4,4 +4,5 @@ pub mod compare;
 pub mod html;
 pub mod json;
 mod number;
+mod operation;
 pub mod table;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::number;
+use super::{number, operation};
 use crate::results::{Found, Row, Shown};
 use crate::statistics::Interval;
 
@@ -38,6 +38,9 @@ pub fn table(found: &[Found]) -> String {
         );
         for row in &found.rows {
             let _ = writeln!(out, "    {:<width$}  {}", row.target, line(found, row));
+            if let Some(words) = operation::words(found, row) {
+                let _ = writeln!(out, "      per operation: {words}");
+            }
         }
     }
     effects(&mut out, &Shown::all(found), width);

@@ -77,7 +77,8 @@ mod tests {
     use crate::target::Survives;
 
     fn found(phase: &'static str, rate: f64) -> Found {
-        let sample = |more: u32| Some(Sample { rate: rate + f64::from(more), mark: None });
+        let sample =
+            |more: u32| Some(Sample { rate: rate + f64::from(more), mark: None, whole: None });
         Found {
             experiment: "effects",
             phase: Phase { id: phase, unit: Unit::Bytes, part: 0 },
@@ -86,6 +87,7 @@ mod tests {
                 target: "ramfs".into(),
                 survives: Survives::Process,
                 samples: (0..8).map(sample).collect(),
+                counted: Vec::new(),
             }],
         }
     }

@@ -6,7 +6,7 @@ mod floor;
 mod kernel;
 mod mounted;
 mod room;
-mod store;
+pub(crate) mod store;
 
 use std::path::PathBuf;
 

@@ -27,16 +27,21 @@ pub(super) fn give(path: &Path, owner: Option<(u32, u32)>) -> Result<()> {
         .map_err(Error::system(&path.display().to_string()))
 }
 
+/// The core of the store that [`make`] makes in `directory`.
+pub(crate) fn core(directory: &Path) -> PathBuf {
+    directory.join("core")
+}
+
 /// Makes a store in the new directory `directory`, with its core beside it: what it was made with.
 ///
 /// # Errors
 /// Why it can't be made.
-pub(super) fn make(directory: &Path, need: Need, owner: Option<(u32, u32)>) -> Result<Vec<String>> {
+pub(crate) fn make(directory: &Path, need: Need, owner: Option<(u32, u32)>) -> Result<Vec<String>> {
     // Inodes, names, trees, and slabs that are not full.
     let bytes = need.bytes + need.bytes / 4 + need.files * 1536 + (64 << 20);
     kernel::available("conquest", bytes)?;
     let new = NewStore {
-        core: CorePlace::Path(directory.join("core")),
+        core: CorePlace::Path(core(directory)),
         size_max: bytes,
         placement: Placement::of(Preset::Simfs),
         owner,

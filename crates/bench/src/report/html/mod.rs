@@ -14,6 +14,7 @@ macro_rules! put {
 mod bars;
 mod chart;
 mod effects;
+mod operations;
 mod page;
 
 use std::fmt::{self, Display, Write};

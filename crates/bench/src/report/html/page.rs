@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Text, bars, chart, effects};
+use super::{Text, bars, chart, effects, operations};
 use crate::parameters::{Parameters, quantity};
 use crate::report::json::{Document, ResultEntry};
 
@@ -13,7 +13,11 @@ const METHOD: &str = "Each experiment was done on all targets in turn, in random
     does what warms up at the beginning of a phase. Medians have an interval of at least 90 % \
     confidence. Targets are compared by the ratios of the samples of each round; they are called \
     different if the interval of the ratio lies at least 1 % away from 1. Targets that survive \
-    different things are of different classes.";
+    different things are of different classes. An operation is a file or transaction, or a call \
+    that reads or writes where bytes are counted. System calls, fences, lines and bytes of the \
+    library were counted in runs of their own; shared lines are those of 64 bytes that are stored \
+    into and that other processes read, without the bytes of files. CPU elsewhere is that of \
+    servers, of threads of the kernel, and of all other programs that ran.";
 
 /// `document` as a page.
 #[must_use]
@@ -112,6 +116,9 @@ fn experiment(out: &mut String, document: &Document, name: &str) {
                 .collect();
             bars::table(out, &rows, &compared);
         }
+        let is_here = |result: &&ResultEntry| result.parameters == *parameters;
+        let rows: Vec<&ResultEntry> = own.iter().copied().filter(is_here).collect();
+        operations::table(out, &rows);
     }
     out.push_str("</section>\n");
 }

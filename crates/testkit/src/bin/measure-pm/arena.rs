@@ -1,23 +1,18 @@
 //! Regions to measure, on memory files, and the kinds they hold.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 
 use conquest_format::geometry::{STATE_GROUPS, STATE_ROOTS, Shape};
 use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
 use conquest_format::{Geometry, LINE, Offset};
 use conquest_pm::attach::NewRegion;
-use conquest_pm::media::{MapOptions, Mapped, Medium, OsHost, Source};
+use conquest_pm::media::Source;
 use conquest_pm::persist::Request;
-use conquest_pm::{Access, Core, Object, Options, Region};
+use conquest_pm::{Access, CountedRegion, Object, Options, Region};
 
-use crate::counting::Counting;
 use crate::os::memory::memory_file;
 use crate::os::system;
-
-/// A region whose accesses are counted.
-pub(crate) type Counted = Core<Counting<Mapped>, OsHost>;
 
 /// Locks of every region measured.
 const LOCKS: u32 = 1024;
@@ -120,13 +115,9 @@ impl Arena {
     }
 
     /// Attaches, counting.
-    pub(crate) fn attach_counted(&self, write_back: Request) -> Result<Arc<Counted>, String> {
-        let medium = Arc::new(Medium::open(self.source()?).map_err(text)?);
-        let host = OsHost::new(Arc::clone(&medium), &self.geometry).map_err(text)?;
-        let map = MapOptions { write_back, ..MapOptions::default() };
-        let memory = Mapped::map(&medium, self.geometry.len(), &map).map_err(text)?;
-        let memory = Counting::new(memory, &self.geometry);
-        Core::attach(memory, host, Path::new("measured"), &kinds(), Options::default())
+    pub(crate) fn attach_counted(&self, write_back: Request) -> Result<Arc<CountedRegion>, String> {
+        let access = Access { write_back, ..Access::default() };
+        CountedRegion::open(self.source()?, &kinds(), access, Options::default(), |_| false)
             .map_err(text)
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use conquest_format::Offset;
+use conquest_pm::counting::Counts;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::persist::Request;
@@ -10,7 +11,6 @@ use conquest_pm::{Core, Mode, Object, Ptr, Result};
 
 use crate::Plan;
 use crate::arena::{Arena, Large, Middle, PAGES, Small, lock, root, text};
-use crate::counting::Counts;
 use crate::os::processors;
 use crate::report::{Report, Value, named};
 use crate::stats::summary;
@@ -244,7 +244,7 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> std::result::Result<(), S
         report.say(&format!(
             "{name:<26} {:>7.2} {:>7.1} {:>9.0} {:>11.0} {:>9.1} {:>9.1} {:>7.0} {shown_calls:>7}",
             each(counts.fences),
-            each(counts.lines),
+            each(counts.written_back),
             each(counts.journal_bytes),
             each(counts.persistent_bytes),
             each(counts.volatile_words),
@@ -253,7 +253,7 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> std::result::Result<(), S
         ));
         let entry = named([
             ("fences", each(counts.fences).into()),
-            ("lines written back", each(counts.lines).into()),
+            ("lines written back", each(counts.written_back).into()),
             ("journal bytes", each(counts.journal_bytes).into()),
             ("persistent bytes", each(counts.persistent_bytes).into()),
             ("volatile words stored or exchanged", each(counts.volatile_words).into()),

@@ -7,7 +7,6 @@ mod arena;
 mod attach;
 mod chart;
 mod costs;
-mod counting;
 mod facts;
 mod files;
 #[path = "../os/mod.rs"]
