@@ -35,16 +35,22 @@ pub fn run(
         let _ = to.write_all(&text);
     }
     let said = heard(&mut child.0, limit, is_stopped)?;
-    if let Ok(answer) = serde_json::from_slice(&said) {
-        return Ok(answer);
-    }
+    let misunderstood = match serde_json::from_slice(&said) {
+        Ok(answer) => return Ok(answer),
+        Err(error) => error,
+    };
     let status = child.0.wait().map_err(named())?;
     let mut words = String::new();
     if let Some(mut from) = child.0.stderr.take() {
         // What can't be read is not told.
         let _ = from.read_to_string(&mut words);
     }
-    Err(Error::Request(format!("a process that measures ended: {status}; {}", words.trim())))
+    let reason = match words.trim() {
+        "" => format!("its answer is not understood: {misunderstood}"),
+        words => words.to_owned(),
+    };
+    let target = program.display().to_string();
+    Err(Error::Target { target, reason: format!("measured nothing ({status}): {reason}") })
 }
 
 /// All that `child` says.
