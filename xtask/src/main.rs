@@ -4,6 +4,7 @@
 //! if nothing failed, with 1 if something did, and with 2 if it was not understood.
 
 mod child;
+mod comparators;
 mod conform;
 mod harness;
 mod mutants;
@@ -31,6 +32,8 @@ usage: cargo xtask COMMAND
       The kill test of CRATE (testkit's kill-CRATE), for example: kill pm --kills 300
   measure CRATE [ARGUMENT...]
       The measurements of CRATE (testkit's measure-CRATE), for example: measure pm --quick
+  comparators [--rounds N] [--only SUBSTR] [--processor N]
+      Whether our measuring loop is slow: beside plain C, postmark, bonnie++ and fio. As root.
   fuzz TARGET [--seconds N] [--seed S] [ARGUMENT...]
       The fuzz target TARGET (testkit's fuzz-TARGET).
   mutants CRATE [--jobs N] [--only SUBSTR]... [--list] [--seconds-per-mutant S] [--all]
@@ -86,6 +89,7 @@ fn dispatch(arguments: &[String]) -> Result<Tally, Failure> {
         "tidy" => none(rest).and_then(|()| tidy::run()),
         "explore" | "kill" | "measure" | "fuzz" => harness::run(command, rest),
         "mutants" => mutants::run(rest),
+        "comparators" => comparators::run(rest),
         "conform" => conform::run(rest),
         conform::INSIDE => conform::run_inside(rest),
         other => Err(Failure::Usage(format!("unknown command {other:?}"))),

@@ -10,7 +10,8 @@ use crate::tally::Tally;
 use crate::{Failure, conform, tidy, tree};
 
 /// Commands that tests use, and the Debian package that has each.
-const NEEDED: [Need; 10] = [
+const NEEDED: [Need; 11] = [
+    ("cc", "gcc"),
     ("mount", "mount"),
     ("unshare", "util-linux"),
     ("mkfs.ext4", "e2fsprogs"),

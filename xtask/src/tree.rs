@@ -32,6 +32,12 @@ pub(crate) fn root() -> PathBuf {
     package.parent().map(Path::to_path_buf).unwrap_or(package)
 }
 
+/// The directory of the build's output.
+pub(crate) fn output() -> PathBuf {
+    let set = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    root().join(set.unwrap_or_else(|| "target".into()))
+}
+
 /// Paths of all files under `root`, from `root`, sorted; without build output and version control.
 pub(crate) fn paths(root: &Path) -> Result<Vec<String>, Failure> {
     let mut found = Vec::new();

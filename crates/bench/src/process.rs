@@ -34,7 +34,7 @@ pub fn run(
     let mut child = start(Command::new(program))?;
     tell(&mut child.0, request)?;
     let said = heard(listen(&mut child.0), limit, is_stopped)?;
-    answer(&mut child.0, &said)
+    answer(program, &mut child.0, &said)
 }
 
 /// The same, with its system calls counted.
@@ -50,13 +50,13 @@ fn trace(
     let said = listen(&mut child.0);
     let calls = traced.follow(limit, is_stopped)?;
     let said = heard(said, limit, is_stopped)?;
-    let mut answer = answer(&mut child.0, &said)?;
-    if let Answer::Done { measured, .. } = &mut answer {
+    let mut answered = answer(program, &mut child.0, &said)?;
+    if let Answer::Done { measured } = &mut answered {
         // Each of them was marked when it was kept.
         let wholes = measured.iter_mut().filter_map(|one| one.whole.as_mut());
         wholes.zip(calls).for_each(|(whole, calls)| whole.system_calls = Some(calls));
     }
-    Ok(answer)
+    Ok(answered)
 }
 
 fn named() -> impl FnOnce(std::io::Error) -> Error {
@@ -66,8 +66,8 @@ fn named() -> impl FnOnce(std::io::Error) -> Error {
 /// Starts one, which then waits to be told what to do.
 fn start(mut command: Command) -> Result<Ended> {
     command.arg(ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // Signals of the terminal are for who started it, who tells what it has until then. Who is traced
-    // can so be waited for with all of its threads, and nobody else.
+    // Signals of the terminal are for who started it, who tells what it has until then; and who is
+    // traced can be waited for with all of its threads, and nobody else.
     command.process_group(0);
     let child = command.spawn();
     let program = command.get_program().to_string_lossy();
@@ -115,17 +115,23 @@ fn heard(
     }
 }
 
-fn answer(child: &mut Child, said: &[u8]) -> Result<Answer> {
-    if let Ok(answer) = serde_json::from_slice(said) {
-        return Ok(answer);
-    }
+fn answer(program: &Path, child: &mut Child, said: &[u8]) -> Result<Answer> {
+    let misunderstood = match serde_json::from_slice(said) {
+        Ok(answer) => return Ok(answer),
+        Err(error) => error,
+    };
     let status = child.wait().map_err(named())?;
     let mut words = String::new();
     if let Some(mut from) = child.stderr.take() {
         // What can't be read is not told.
         let _ = from.read_to_string(&mut words);
     }
-    Err(Error::Request(format!("a process that measures ended: {status}; {}", words.trim())))
+    let reason = match words.trim() {
+        "" => format!("its answer is not understood: {misunderstood}"),
+        words => words.to_owned(),
+    };
+    let target = program.display().to_string();
+    Err(Error::Target { target, reason: format!("measured nothing ({status}): {reason}") })
 }
 
 /// A process that does not outlive this value.

@@ -2,6 +2,7 @@
 
 mod counting;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::calls::Answering;
@@ -45,12 +46,15 @@ pub struct Wanted {
     pub name: Name,
     /// A share of the time by which it is made slower: a test of the method.
     pub delay: f64,
+    /// The program by which its calls are made, in place of our own: a test of our loop.
+    pub worker: Option<PathBuf>,
     /// As it stands in reports.
     pub label: String,
 }
 
 impl Wanted {
-    /// The target that `word` names, such as `ramfs`, or `ramfs+5%` for one that is made slower.
+    /// The target that `word` names, such as `ramfs`; `ramfs+5%` is one that is made slower, and
+    /// `ramfs@./loop` one whose calls are made by the program `./loop`, which has a slash in it.
     #[must_use]
     pub fn parse(word: &str) -> Option<Wanted> {
         let slowed = word.strip_suffix('%').and_then(|rest| rest.rsplit_once('+'));
@@ -61,11 +65,20 @@ impl Wanted {
         if !(0.0..=10.0).contains(&delay) {
             return None;
         }
+        // Paths of directories may have such a sign in them.
+        let by = name.split_once('@').filter(|(name, by)| !name.contains('/') && by.contains('/'));
+        let (name, worker) = by.map_or((name, None), |(name, by)| (name, Some(PathBuf::from(by))));
         let parsed = Name::parse(name)?;
         let slower = slowed.map(|(_, percent)| format!("+{percent}%")).unwrap_or_default();
-        let label = format!("{}{slower}", parsed.id());
-        Some(Wanted { name: parsed, delay, label })
+        let by = worker.as_deref().map(|by| format!("@{}", file_name(by))).unwrap_or_default();
+        let label = format!("{}{by}{slower}", parsed.id());
+        Some(Wanted { name: parsed, delay, worker, label })
     }
+}
+
+/// A program without its directory, of which reports tell nothing.
+fn file_name(program: &Path) -> String {
+    program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// Who is told while it runs.
@@ -147,11 +160,15 @@ struct Alive<'p> {
 }
 
 impl Alive<'_> {
-    /// `text` without the path that somebody named.
+    /// `text` without the paths that somebody named.
     fn without_path(&self, text: &str) -> String {
-        match &self.wanted.name {
+        let text = match &self.wanted.name {
             Name::Directory(path) => text.replace(&*path.to_string_lossy(), &self.wanted.label),
             _ => text.to_owned(),
+        };
+        match &self.wanted.worker {
+            Some(program) => text.replace(&*program.to_string_lossy(), &file_name(program)),
+            None => text,
         }
     }
 }
@@ -260,6 +277,8 @@ impl Point<'_> {
         if self.experiment.has_files() {
             alive.target.make(self.need, self.plan.user)?;
             alive.options = alive.target.options();
+            let by = alive.wanted.worker.as_deref().map(file_name);
+            alive.options.extend(by.map(|program| format!("calls made by the program {program}")));
         }
         let done = self.parts(alive, round, purpose, watcher);
         let removed = alive.target.remove();
@@ -308,7 +327,7 @@ impl Point<'_> {
                 purpose,
             };
             let is_stopped = || watcher.is_stopped();
-            let program = &self.plan.making.program;
+            let program = alive.wanted.worker.as_ref().unwrap_or(&self.plan.making.program);
             match process::run(program, &request, self.plan.limit, &is_stopped)? {
                 Answer::Done { measured } => all.extend(measured),
                 Answer::Failed(reason) => {
@@ -336,6 +355,13 @@ mod tests {
         assert_eq!(slowed.label, "ramfs+5%");
         let directory = Wanted::parse("/srv/files").unwrap();
         assert_eq!(directory.label, "directory");
+        let other = Wanted::parse("ramfs@/opt/x/loop+5%").unwrap();
+        assert_eq!(other.name, Name::Kernel(Kind::Ramfs));
+        assert_eq!(other.worker.as_deref(), Some(Path::new("/opt/x/loop")));
+        assert_eq!((other.label.as_str(), plain.worker), ("ramfs@loop+5%", None));
+        let place = Wanted::parse("/srv/a@b/files").unwrap();
+        assert_eq!((place.label.as_str(), place.worker), ("directory", None));
+        assert_eq!(Wanted::parse("ramfs@loop"), None);
         assert_eq!(Wanted::parse("ramfs+x%"), None);
         assert_eq!(Wanted::parse("ramfs+5000%"), None);
         assert_eq!(Wanted::parse("zfs"), None);

@@ -124,6 +124,47 @@ fn programs_are_measured_where_there_are_directories() {
     }
 }
 
+/// Who measures is another program, in another language; and one that does not know how.
+#[test]
+fn other_programs_measure_by_the_protocol() {
+    need_root();
+    let scratch = Scratch::new();
+    let plain = scratch.join("loop");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/comparators/loop.c");
+    let mut compile = Command::new("cc");
+    compile.args(["-O2", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&plain).arg(source);
+    let compiled = finish(compile.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    let json = scratch.join("plain.json");
+    let on = format!("tmpfs,tmpfs@{}", plain.display());
+    let mut bench = command(None);
+    bench.args(["bench", "--size", "smoke", "--rounds", "1", "--set", "threads=1", "--on", &on]);
+    bench.args(["sprite-small", "throughput", "--json"]).arg(&json);
+    let output = finish(bench.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    let found = report(json.to_str().unwrap());
+    assert_eq!(found["results"].as_array().unwrap().len(), 16);
+    assert_eq!(words(&found["targets"], "target"), ["tmpfs", "tmpfs@loop"].map(Into::into).into());
+    for result in found["results"].as_array().unwrap() {
+        assert!(result["median"].as_f64().is_some_and(|rate| rate > 0.0), "{result}");
+    }
+    let whole = found.to_string();
+    let directory = scratch.path().to_str().unwrap();
+    assert!(whole.contains("calls made by the program loop") && !whole.contains(directory));
+    let failing = |experiment: &str, on: &str| {
+        let bench = ["bench", experiment, "--size", "smoke", "--rounds", "1", "--on", on];
+        refused(1, bench)
+    };
+    let said = failing("array", &on.replace("tmpfs", "null"));
+    assert!(said.contains("directories only, not on a target of the kind null"), "{said}");
+    let said = failing("bonnie", &on);
+    assert!(said.contains("the C loop has no experiment bonnie"), "{said}");
+    let said = failing("sprite-small", "tmpfs@/bin/true");
+    assert!(said.contains("/bin/true: measured nothing") && said.contains("answer"), "{said}");
+    let said = failing("sprite-small", "tmpfs@/nowhere/loop");
+    assert!(said.contains("/nowhere/loop") && said.contains("No such file"), "{said}");
+}
+
 /// Each experiment, and a report that keeps to the schema.
 #[test]
 fn every_experiment_can_be_done() {

@@ -9,7 +9,6 @@ use super::options::Options;
 use super::room::{MOUNTER, Room};
 use super::step;
 use super::target::{BYTES, Target, is_mounted, name, source};
-use super::tools;
 use crate::harness::BUILD_LIMIT;
 use crate::{Failure, child, tree};
 
@@ -47,7 +46,7 @@ impl<'r> Conquest<'r> {
         is_privileged: bool,
     ) -> Result<Conquest<'r>, Failure> {
         let program = room.make("bin")?.join("conquest");
-        let built = tools::output().join("release/conquest");
+        let built = tree::output().join("release/conquest");
         let built = options.program.as_ref().unwrap_or(&built);
         if !program.exists() {
             std::fs::copy(built, &program).map_err(|e| Failure::system("can't copy", built, &e))?;

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::step::{self, command, must};
-use super::{tools, watch};
+use super::watch;
 use crate::tally::Tally;
 use crate::{Failure, harness, tree};
 
@@ -73,7 +73,7 @@ impl Room {
         let place = PLACES.iter().find(is_free).ok_or_else(|| {
             Failure::Broken(format!("none of the directories {} is free", PLACES.join(", ")))
         })?;
-        let logs = tools::output().join("conform").join(name);
+        let logs = tree::output().join("conform").join(name);
         if logs.exists() {
             std::fs::remove_dir_all(&logs)
                 .map_err(|e| Failure::system("can't remove", &logs, &e))?;

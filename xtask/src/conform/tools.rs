@@ -6,16 +6,10 @@ use std::process::Command;
 use crate::harness::BUILD_LIMIT;
 use crate::{Failure, child, tree};
 
-/// The directory of the build's output.
-pub(super) fn output() -> PathBuf {
-    let set = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    tree::root().join(set.unwrap_or_else(|| "target".into()))
-}
-
 /// Where `name` is once it is installed: a directory for each version, so that another is not
 /// taken for it.
 pub(super) fn path(name: &str, version: &str) -> PathBuf {
-    output().join("tools").join(format!("{name}-{version}")).join("bin").join(name)
+    tree::output().join("tools").join(format!("{name}-{version}")).join("bin").join(name)
 }
 
 /// Sees to it that `name` is installed.
@@ -26,9 +20,9 @@ pub(super) fn provide(name: &str, version: &str) -> Result<(), Failure> {
     }
     let mut install = Command::new("cargo");
     install.args(["install", name, "--locked", "--version", &format!("={version}"), "--root"]);
-    install.arg(output().join("tools").join(format!("{name}-{version}")));
+    install.arg(tree::output().join("tools").join(format!("{name}-{version}")));
     // Not beside the workspace's own output: nothing of it could be shared.
-    install.env("CARGO_TARGET_DIR", output().join("tools/build"));
+    install.env("CARGO_TARGET_DIR", tree::output().join("tools/build"));
     let ended = child::run_shown(&mut install, BUILD_LIMIT, |_| true)?;
     if ended.is_well() && path.is_file() {
         return Ok(());

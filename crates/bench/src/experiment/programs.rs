@@ -40,13 +40,18 @@ pub(super) const POSTMARK: Program = Program {
             ("transactions", transactions),
             ("low", 512),
             ("high", 16 << 10),
+            ("buffering", 1),
         ])]
     },
     words: |parameters| {
         let number = |name: &str| parameters.get(name);
+        // With the C library's streams each opening is followed by fstat(2), and appending by
+        // lseek(2); without them the same bytes go through calls of its own.
+        let buffering = number("buffering") == 1;
         let input = format!(
             "set number {}\nset transactions {}\nset subdirectories {}\nset size {} {}\n\
-             set read 4096\nset write 4096\nset bias read 8\nset location .\nrun\nquit\n",
+             set read 4096\nset write 4096\nset bias read 8\nset buffering {buffering}\n\
+             set location .\nrun\nquit\n",
             number("files"),
             number("transactions"),
             number("files").isqrt(),
@@ -101,12 +106,18 @@ const BONNIE_FIRST: usize = 26;
 /// Axboe's fio: transfers of one size.
 pub(super) const FIO: Program = Program {
     id: "program-fio",
-    about: "the program fio: transfers of one size by pread and pwrite",
+    about: "the program fio: transfers of one size (latency 1: by how long each took)",
     phases: &super::throughput::PHASES,
     binary: ("fio", "fio"),
     points: |size| {
         let point = |request, threads, bytes| {
-            Parameters::of(&[("request", request), ("threads", threads), ("bytes", bytes)])
+            Parameters::of(&[
+                ("request", request),
+                ("threads", threads),
+                ("bytes", bytes),
+                ("passes", 2),
+                ("latency", 0),
+            ])
         };
         match size {
             Size::Smoke => vec![point(4096, 1, 1 << 20)],
@@ -132,10 +143,12 @@ pub(super) const FIO: Program = Program {
                 format!("--size={}", number("bytes")),
                 format!("--numjobs={}", number("threads")),
                 "--filename_format=file.$jobnum".into(),
-                "--loops=2".into(),
+                format!("--loops={}", number("passes")),
                 "--directory=.".into(),
                 "--ioengine=psync".into(),
                 "--invalidate=0".into(),
+                // The same bytes each time, as ours: by default it changes some of them.
+                "--scramble_buffers=0".into(),
                 "--thread".into(),
                 "--group_reporting".into(),
                 "--stonewall".into(),
@@ -143,7 +156,7 @@ pub(super) const FIO: Program = Program {
         }
         (words, String::new())
     },
-    found: |printed, _, _| {
+    found: |printed, parameters, _| {
         // Notes may stand before it.
         let json = printed.find('{').and_then(|at| printed.get(at..)).unwrap_or_default();
         let value: Value = serde_json::from_str(json).unwrap_or_default();
@@ -152,7 +165,16 @@ pub(super) const FIO: Program = Program {
             let name = job.get("jobname")?.as_str()?;
             let phase = super::throughput::PHASES.iter().find(|phase| phase.id == name)?;
             let side = job.get(if name.starts_with("read") { "read" } else { "write" })?;
-            Some((phase.id, per_second(side.get("bw_bytes")?.as_f64()?)))
+            // What it does between two transfers, such as choosing an offset and counting, is
+            // part of its rate, and not of its latencies.
+            let rate = match parameters.get("latency") {
+                1 => {
+                    let each = side.get("lat_ns")?.get("mean")?.as_f64()?;
+                    parameters.get("request") as f64 * 1e9 / each
+                }
+                _ => side.get("bw_bytes")?.as_f64()?,
+            };
+            Some((phase.id, per_second(rate)))
         };
         jobs.iter().filter_map(of).collect()
     },
@@ -232,7 +254,10 @@ impl Experiment for Program {
 
     fn need(&self, parameters: &Parameters) -> Result<Need, String> {
         for (name, _) in parameters.iter() {
-            in_range(parameters, name, 1..=1 << 40)?;
+            match name {
+                "buffering" | "latency" => in_range(parameters, name, 0..=1)?,
+                _ => in_range(parameters, name, 1..=1 << 40)?,
+            };
         }
         let number = |name: &str| parameters.get(name);
         let files = (number("files") + 4 * number("transactions").isqrt()).max(1024)

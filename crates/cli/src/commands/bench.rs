@@ -30,7 +30,9 @@ const REPEATS: usize = 2;
 #[command(
     after_help = "Every target is made anew for every run, and removed. Targets are compared with
 the first one, by the runs of the same round; `not significant` means that the 90 % interval of
-the ratio does not leave out 1. A target's name with +5% behind it is made slower by as much.
+the ratio does not leave out 1. A target's name with +5% behind it is made slower by as much; with
+@PROGRAM behind it (a path with a slash) it is measured by that program instead of our own loop.
+Both are tests of the method.
 
 Examples:
   conquest bench list
@@ -194,6 +196,8 @@ fn measure(args: &Bench, report: &Report) -> Result<()> {
         Name::Directory(path) => std::fs::canonicalize(path).ok(),
         _ => None,
     }));
+    let workers = targets.iter().filter_map(|target| target.worker.as_ref());
+    used.extend(workers.filter_map(|path| std::fs::canonicalize(path).ok()));
     let room = room(&mut targets, &used, report)?;
     let is_root = rustix::process::geteuid().is_root();
     let plan = Plan {
