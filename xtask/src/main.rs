@@ -33,7 +33,8 @@ usage: cargo xtask COMMAND
   measure CRATE [ARGUMENT...]
       The measurements of CRATE (testkit's measure-CRATE), for example: measure pm --quick
   comparators [--rounds N] [--only SUBSTR] [--processor N]
-      Whether our measuring loop is slow: beside plain C, postmark, bonnie++ and fio. As root.
+      Whether measurements are to be believed: how often the method errs, and our measuring loop
+      beside plain C, postmark, bonnie++ and fio. As root.
   fuzz TARGET [--seconds N] [--seed S] [ARGUMENT...]
       The fuzz target TARGET (testkit's fuzz-TARGET).
   mutants CRATE [--jobs N] [--only SUBSTR]... [--list] [--seconds-per-mutant S] [--all]

@@ -25,6 +25,8 @@
 
 enum { PIECE = 1 << 20, BATCHES_MAX = 1 << 16, REQUEST_MAX = 1 << 16, FAN_OUT = 16 };
 static const uint64_t BATCH = 1000000;
+/* See crates/bench/src/turns.rs. */
+static const uint64_t TURN = 6000000;
 
 static char request[REQUEST_MAX];
 static uint64_t random_state;
@@ -33,7 +35,8 @@ static uint64_t sweep_words;
 
 /* The phase that is being measured. */
 static struct {
-    uint64_t begin, units, stride, until_look, count, phase_begin;
+    int takes_turns, is_cold;
+    uint64_t turn, begin, units, stride, until_look, count, phase_begin;
     double steal, waited;
     struct { uint64_t units, nanoseconds; } batches[BATCHES_MAX];
 } watch;
@@ -121,6 +124,21 @@ static double word(const char *path, int index) {
     return one ? strtod(one, NULL) : 0;
 }
 
+/* Waits for the turn. */
+static void wait_turn(void) {
+    (void)getchar();
+    watch.turn = now();
+}
+
+/* Lets others work, and waits for the next turn. */
+static void pass(char what) {
+    if (watch.takes_turns) {
+        putchar(what);
+        fflush(stdout);
+        wait_turn();
+    }
+}
+
 /* Begins a phase; the clock is looked at each `stride` calls. */
 static void begin(uint64_t stride) {
     uint64_t sum = 0;
@@ -138,9 +156,16 @@ static void begin(uint64_t stride) {
 static void close_batch(uint64_t time) {
     watch.batches[watch.count].units = watch.units;
     watch.batches[watch.count].nanoseconds = time - watch.begin;
-    watch.count += watch.count + 1 < BATCHES_MAX;
+    /* The first batch of a turn does not count. */
+    watch.count += !watch.is_cold && watch.count + 1 < BATCHES_MAX;
+    watch.is_cold = 0;
     watch.begin = time;
     watch.units = 0;
+    if (watch.takes_turns && time - watch.turn >= TURN) {
+        pass('.');
+        watch.is_cold = 1;
+        watch.begin = now();
+    }
 }
 
 static inline void did(uint64_t units) {
@@ -157,7 +182,9 @@ static inline void did(uint64_t units) {
 /* Ends the phase. What is left over belongs to the last batch. */
 static void end(const char *phase) {
     uint64_t time = now(), count = watch.count;
-    if (count > 0) {
+    if (count > 0 && watch.is_cold) {
+        /* Nothing is left over. */
+    } else if (count > 0) {
         watch.batches[count - 1].units += watch.units;
         watch.batches[count - 1].nanoseconds += time - watch.begin;
     } else {
@@ -178,6 +205,8 @@ static void end(const char *phase) {
     }
     fprintf(answer, "],\"disturbance\":{\"steal\":%f,\"waited\":%f,", steal, waited);
     fprintf(answer, "\"reclaim\":0,\"pressure\":0.0}}");
+    watch.is_cold = 0;
+    pass('|');
 }
 
 /* Looks at each line of what was read. */
@@ -327,8 +356,13 @@ static void stay_and_become(void) {
 
 int main(void) {
     char experiment[64], kind[64], path[4096];
-    size_t length = fread(request, 1, sizeof request - 1, stdin);
-    request[length] = 0;
+    size_t length = 0;
+    must(fgets(request, sizeof request, stdin) != NULL, "fgets", "request");
+    const char *turns = value("takes_turns");
+    watch.takes_turns = turns && *turns == 't';
+    if (watch.takes_turns) {
+        wait_turn();
+    }
     text("kind", kind, sizeof kind);
     text("experiment", experiment, sizeof experiment);
     if (strcmp(kind, "directory") != 0) {

@@ -24,6 +24,7 @@ pub mod statistics;
 pub mod stopwatch;
 pub mod target;
 pub mod trace;
+pub mod turns;
 pub mod worker;
 
 mod error;

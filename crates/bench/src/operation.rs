@@ -24,7 +24,7 @@ pub struct PerOperation {
     /// Its own time in the kernel.
     pub system_ns: f64,
     /// Time of all others: servers of mounts, threads of the kernel, and whatever else ran.
-    pub elsewhere_ns: f64,
+    pub elsewhere_ns: Option<f64>,
     /// System calls of the threads that measure; none if they were not counted.
     pub system_calls: Option<f64>,
     /// Fences, on a medium that needs write-back; none if they were not counted.
@@ -65,6 +65,11 @@ impl PerOperation {
             let each = |one: &Whole| number(&one.work) as f64 / operations(one, unit);
             median(&wholes.iter().map(each).collect::<Vec<f64>>())
         };
+        let elsewhere: Option<Vec<f64>> = wholes
+            .iter()
+            .map(|one| Some(one.work.elsewhere? as f64 / operations(one, unit)))
+            .collect();
+        let elsewhere = elsewhere.map(|each| median(&each));
         let counted = || row.counted.iter().filter(|whole| is_known(whole));
         let stored = |number: fn(&Stores) -> u64| {
             let mut all = counted().filter_map(|one| Some((one, one.stores?)));
@@ -78,7 +83,7 @@ impl PerOperation {
             preemptions: of(|work| work.preemptions),
             user_ns: of(|work| work.user),
             system_ns: of(|work| work.system),
-            elsewhere_ns: of(|work| work.elsewhere),
+            elsewhere_ns: elsewhere,
             system_calls: called,
             fences: stored(|stores| stores.fences),
             written_back: stored(|stores| stores.written_back),
@@ -90,7 +95,7 @@ impl PerOperation {
     /// Whether so much was done elsewhere that it is worth telling.
     #[must_use]
     pub fn works_elsewhere(&self) -> bool {
-        self.elsewhere_ns > SHARE_MIN * (self.user_ns + self.system_ns)
+        self.elsewhere_ns.is_some_and(|time| time > SHARE_MIN * (self.user_ns + self.system_ns))
     }
 
     /// Whether there were page faults that are worth telling.
@@ -117,7 +122,7 @@ mod tests {
     fn an_operation_is_a_unit_or_a_call() {
         let total = Total { units: 4096 * 100, calls: 100 };
         let whole = |page_faults, stores, system_calls| {
-            let work = Work { page_faults, user: 1000, elsewhere: 200, ..Work::default() };
+            let work = Work { page_faults, user: 1000, elsewhere: Some(200), ..Work::default() };
             Whole { total, work, stores, system_calls }
         };
         let sample =
@@ -130,7 +135,7 @@ mod tests {
             counted: vec![whole(0, Some(stores), None), whole(0, None, Some(200))],
         };
         let found = PerOperation::of(&row, Unit::Bytes).unwrap();
-        assert_eq!((found.page_faults, found.user_ns, found.elsewhere_ns), (0.5, 10.0, 2.0));
+        assert_eq!((found.page_faults, found.user_ns, found.elsewhere_ns), (0.5, 10.0, Some(2.0)));
         assert_eq!((found.fences, found.system_calls), (Some(3.0), Some(2.0)));
         assert_eq!((found.journal_bytes, found.shared_lines), (Some(0.0), Some(0.5)));
         assert!(found.works_elsewhere() && found.has_faults() && found.is_counted());

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// The program's argument that makes a process one of them.
 pub const ARGUMENT: &str = "bench-worker";
 /// So often it is asked whether all should end.
-const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// Lets a process of `program` do what `request` says, for at most `limit`; it is ended when
 /// `is_stopped` says so.
@@ -32,7 +32,7 @@ pub fn run(
         return trace(program, request, limit, is_stopped);
     }
     let mut child = start(Command::new(program))?;
-    tell(&mut child.0, request)?;
+    drop(tell(&mut child.0, request)?);
     let said = heard(listen(&mut child.0), limit, is_stopped)?;
     answer(program, &mut child.0, &said)
 }
@@ -46,7 +46,7 @@ fn trace(
 ) -> Result<Answer> {
     let mut child = start(Command::new(program))?;
     let traced = Traced::begin(&child.0)?;
-    tell(&mut child.0, request)?;
+    drop(tell(&mut child.0, request)?);
     let said = listen(&mut child.0);
     let calls = traced.follow(limit, is_stopped)?;
     let said = heard(said, limit, is_stopped)?;
@@ -64,7 +64,7 @@ fn named() -> impl FnOnce(std::io::Error) -> Error {
 }
 
 /// Starts one, which then waits to be told what to do.
-fn start(mut command: Command) -> Result<Ended> {
+pub(crate) fn start(mut command: Command) -> Result<Ended> {
     command.arg(ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // Signals of the terminal are for who started it, who tells what it has until then; and who is
     // traced can be waited for with all of its threads, and nobody else.
@@ -74,13 +74,15 @@ fn start(mut command: Command) -> Result<Ended> {
     Ok(Ended(child.map_err(Error::system(&program))?))
 }
 
-fn tell(child: &mut Child, request: &Request) -> Result<()> {
-    let text = serde_json::to_vec(request).map_err(|error| Error::Request(error.to_string()))?;
-    if let Some(mut to) = child.stdin.take() {
+/// Tells one what to do; through what is returned more can be told.
+pub(crate) fn tell(child: &mut Child, request: &Request) -> Result<Option<ChildStdin>> {
+    let text = serde_json::to_string(request).map_err(|error| Error::Request(error.to_string()))?;
+    let mut to = child.stdin.take();
+    if let Some(to) = &mut to {
         // If it has ended, its answer tells why.
-        let _ = to.write_all(&text);
+        let _ = to.write_all((text + "\n").as_bytes());
     }
-    Ok(())
+    Ok(to)
 }
 
 /// All that it says, at its end.
@@ -115,7 +117,7 @@ fn heard(
     }
 }
 
-fn answer(program: &Path, child: &mut Child, said: &[u8]) -> Result<Answer> {
+pub(crate) fn answer(program: &Path, child: &mut Child, said: &[u8]) -> Result<Answer> {
     let misunderstood = match serde_json::from_slice(said) {
         Ok(answer) => return Ok(answer),
         Err(error) => error,
@@ -135,7 +137,7 @@ fn answer(program: &Path, child: &mut Child, said: &[u8]) -> Result<Answer> {
 }
 
 /// A process that does not outlive this value.
-struct Ended(Child);
+pub(crate) struct Ended(pub(crate) Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {

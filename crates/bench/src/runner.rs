@@ -1,9 +1,12 @@
 //! Rounds: each experiment, again and again, on all targets in turn.
 
 mod counting;
+mod together;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::calls::Answering;
 use crate::experiment::{Experiment, Measured, Need};
@@ -25,6 +28,8 @@ pub struct Plan {
     pub rounds: usize,
     /// So often a run that was disturbed is repeated.
     pub repeats: usize,
+    /// How targets in memory follow each other.
+    pub follow: Follow,
     /// Where random numbers begin.
     pub seed: u64,
     /// As whom calls are made: user and group; as who started the program if there is none.
@@ -37,6 +42,17 @@ pub struct Plan {
     pub making: Making,
     /// Longest time for a part of an experiment.
     pub limit: Duration,
+}
+
+/// How targets in memory follow each other in a round. Those on disks always go by whole runs: what
+/// they leave to be written must not be written in the turn of another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Follow {
+    /// All are there at once, and take turns of some milliseconds (see [`crate::turns`]).
+    Turns,
+    /// One after the other.
+    Runs,
 }
 
 /// A target that is wanted.
@@ -201,69 +217,100 @@ impl Point<'_> {
         let mut has_failed = vec![false; targets.len()];
         let mut done = 0;
         'rounds: for round in 0..=self.plan.rounds {
-            let mut order: Vec<usize> = (0..targets.len()).collect();
-            Random::new(self.plan.seed ^ round as u64).shuffle(&mut order);
-            for number in order {
+            for group in self.groups(targets, &has_failed, round) {
                 if watcher.is_stopped() {
                     break 'rounds;
                 }
-                let mut measured = Vec::new();
-                if let (Some(alive), Some(failed)) =
-                    (targets.get_mut(number), has_failed.get_mut(number))
-                    && !*failed
-                {
-                    match self.undisturbed(alive, round, watcher) {
-                        Ok(good) => measured = good,
+                let all = self.undisturbed(targets, &group, round, watcher);
+                done += group.len();
+                for (number, measured) in group.into_iter().zip(all) {
+                    let measured = match measured {
+                        Ok(measured) => measured,
                         Err(Error::Stopped) => break 'rounds,
                         Err(error) => {
-                            *failed = true;
-                            let (experiment, label) = (self.experiment.id(), &alive.wanted.label);
-                            let text = format!("{experiment} on {label}: {error}");
-                            watcher.note(&text);
-                            let text = alive.without_path(&text);
-                            alive.failures.push(text);
+                            self.fail(targets, &mut has_failed, number, &error, watcher);
+                            continue;
                         }
+                    };
+                    // The first round is for warming up.
+                    if round > 0 {
+                        keep(&mut found, number, round, &measured);
                     }
                 }
-                done += 1;
                 progress(watcher, done);
-                // The first round is for warming up.
-                if round == 0 {
-                    continue;
-                }
-                for found in &mut found {
-                    let of = measured.iter().find(|one| one.phase == found.phase.id);
-                    if let Some(row) = found.rows.get_mut(number) {
-                        // A round that was broken off leaves the others shorter.
-                        row.samples.resize(round - 1, None);
-                        row.samples.push(of.and_then(Sample::of));
-                    }
-                }
             }
+            done = (round + 1) * targets.len();
         }
         found
     }
 
-    /// One run, repeated if it was disturbed.
+    /// All targets that have not failed, those together that take turns, in random order.
+    fn groups(&self, targets: &[Alive<'_>], has_failed: &[bool], round: usize) -> Vec<Vec<usize>> {
+        let mut random = Random::new(self.plan.seed ^ round as u64);
+        let mut order: Vec<usize> = (0..targets.len())
+            .filter(|number| has_failed.get(*number).is_some_and(|failed| !failed))
+            .collect();
+        random.shuffle(&mut order);
+        let (together, alone): (Vec<usize>, Vec<usize>) = order
+            .into_iter()
+            .partition(|number| targets.get(*number).is_some_and(|alive| self.takes_turns(alive)));
+        let mut groups: Vec<Vec<usize>> = alone.into_iter().map(|number| vec![number]).collect();
+        match self.fit(together.len()) {
+            true => groups.extend((!together.is_empty()).then_some(together)),
+            false => groups.extend(together.into_iter().map(|number| vec![number])),
+        }
+        random.shuffle(&mut groups);
+        groups
+    }
+
+    /// Leaves a target out from now on.
+    fn fail(
+        &self,
+        targets: &mut [Alive<'_>],
+        has_failed: &mut [bool],
+        number: usize,
+        error: &Error,
+        watcher: &mut dyn Watcher,
+    ) {
+        if let (Some(alive), Some(failed)) = (targets.get_mut(number), has_failed.get_mut(number)) {
+            *failed = true;
+            let text = format!("{} on {}: {error}", self.experiment.id(), alive.wanted.label);
+            watcher.note(&text);
+            let text = alive.without_path(&text);
+            alive.failures.push(text);
+        }
+    }
+
+    /// One run of each target of `group`, repeated if one was disturbed.
     fn undisturbed(
         &self,
-        alive: &mut Alive<'_>,
+        targets: &mut [Alive<'_>],
+        group: &[usize],
         round: usize,
         watcher: &dyn Watcher,
-    ) -> Result<Vec<Measured>> {
-        let mut measured = self.once(alive, round, Purpose::Time, watcher)?;
+    ) -> Vec<Result<Vec<Measured>>> {
+        let mut run = || match group {
+            [one] => match targets.get_mut(*one) {
+                Some(alive) => vec![self.once(alive, round, Purpose::Time, watcher)],
+                None => Vec::new(),
+            },
+            _ => self.together(targets, group, round, watcher),
+        };
+        let marks = |all: &[Result<Vec<Measured>>]| {
+            let measured = all.iter().flatten().flatten();
+            measured.filter(|one| one.disturbance.mark().is_some()).count()
+        };
+        let mut best = run();
         for _ in 0..self.plan.repeats {
-            let marks =
-                |of: &[Measured]| of.iter().filter(|one| one.disturbance.mark().is_some()).count();
-            if marks(&measured) == 0 || round == 0 {
+            if marks(&best) == 0 || round == 0 || best.iter().any(Result::is_err) {
                 break;
             }
-            let again = self.once(alive, round, Purpose::Time, watcher)?;
-            if marks(&again) < marks(&measured) {
-                measured = again;
+            let again = run();
+            if marks(&again) < marks(&best) || again.iter().any(Result::is_err) {
+                best = again;
             }
         }
-        Ok(measured)
+        best
     }
 
     /// One run: a new target, all parts, and the target is removed.
@@ -274,17 +321,40 @@ impl Point<'_> {
         purpose: Purpose,
         watcher: &dyn Watcher,
     ) -> Result<Vec<Measured>> {
+        self.make(alive)?;
+        let done = self.parts(alive, round, purpose, watcher);
+        let removed = alive.target.remove();
+        let measured = done?;
+        removed?;
+        Ok(measured)
+    }
+
+    /// Makes a target, if it can be used.
+    fn make(&self, alive: &mut Alive<'_>) -> Result<()> {
+        let refused = |target: &str, reason: &str| Error::Target {
+            target: target.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let is_memory = alive.wanted.name == Name::Memory;
+        if self.count_parts() > 1 && is_memory && self.experiment.has_files() {
+            return Err(refused("memory", "keeps nothing from one process to the next"));
+        }
+        let is_directory = matches!(alive.target.answering(), Answering::Directory { .. });
+        if self.experiment.program().is_some() && !is_directory {
+            let reason = "no directory, in which a program could work";
+            return Err(refused(&alive.wanted.label, reason));
+        }
         if self.experiment.has_files() {
             alive.target.make(self.need, self.plan.user)?;
             alive.options = alive.target.options();
             let by = alive.wanted.worker.as_deref().map(file_name);
             alive.options.extend(by.map(|program| format!("calls made by the program {program}")));
         }
-        let done = self.parts(alive, round, purpose, watcher);
-        let removed = alive.target.remove();
-        let measured = done?;
-        removed?;
-        Ok(measured)
+        Ok(())
+    }
+
+    fn count_parts(&self) -> usize {
+        self.experiment.phases().iter().map(|phase| phase.part + 1).max().unwrap_or(0)
     }
 
     fn parts(
@@ -294,49 +364,61 @@ impl Point<'_> {
         purpose: Purpose,
         watcher: &dyn Watcher,
     ) -> Result<Vec<Measured>> {
-        let parts = self.experiment.phases().iter().map(|phase| phase.part + 1).max().unwrap_or(0);
-        if parts > 1 && alive.wanted.name == Name::Memory && self.experiment.has_files() {
-            return Err(Error::Target {
-                target: "memory".into(),
-                reason: "keeps nothing from one process to the next".into(),
-            });
-        }
-        let is_directory = matches!(alive.target.answering(), Answering::Directory { .. });
-        if self.experiment.program().is_some() && !is_directory {
-            return Err(Error::Target {
-                target: alive.wanted.label.clone(),
-                reason: "no directory, in which a program could work".into(),
-            });
-        }
         let mut all = Vec::new();
-        for part in 0..parts {
-            let request = Request {
-                answering: match self.experiment.has_files() {
-                    true => alive.target.answering(),
-                    false => Answering::Null,
-                },
-                experiment: self.experiment.id().to_owned(),
-                part,
-                beside: None,
-                parameters: self.parameters.clone(),
-                seed: self.plan.seed.wrapping_add(round as u64),
-                user: self.plan.user,
-                processor: self.plan.processor,
-                sweep: if purpose == Purpose::Time { self.plan.sweep } else { 0 },
-                delay: alive.wanted.delay,
-                purpose,
-            };
+        for part in 0..self.count_parts() {
+            let request = self.request(alive, part, round, purpose);
             let is_stopped = || watcher.is_stopped();
-            let program = alive.wanted.worker.as_ref().unwrap_or(&self.plan.making.program);
-            match process::run(program, &request, self.plan.limit, &is_stopped)? {
-                Answer::Done { measured } => all.extend(measured),
-                Answer::Failed(reason) => {
-                    let target = format!("part {part}");
-                    return Err(Error::Target { target, reason });
-                }
-            }
+            let program = self.program(alive);
+            let answer = process::run(program, &request, self.plan.limit, &is_stopped)?;
+            all.extend(measured(answer, part)?);
         }
         Ok(all)
+    }
+
+    /// Who makes a target's calls.
+    fn program<'a>(&'a self, alive: &'a Alive<'_>) -> &'a Path {
+        alive.wanted.worker.as_ref().unwrap_or(&self.plan.making.program)
+    }
+
+    /// What a process has to do.
+    fn request(&self, alive: &Alive<'_>, part: usize, round: usize, purpose: Purpose) -> Request {
+        Request {
+            answering: match self.experiment.has_files() {
+                true => alive.target.answering(),
+                false => Answering::Null,
+            },
+            experiment: self.experiment.id().to_owned(),
+            part,
+            beside: None,
+            takes_turns: false,
+            parameters: self.parameters.clone(),
+            seed: self.plan.seed.wrapping_add(round as u64),
+            user: self.plan.user,
+            processor: self.plan.processor,
+            sweep: if purpose == Purpose::Time { self.plan.sweep } else { 0 },
+            delay: alive.wanted.delay,
+            purpose,
+        }
+    }
+}
+
+/// What was measured in a part.
+fn measured(answer: Answer, part: usize) -> Result<Vec<Measured>> {
+    match answer {
+        Answer::Done { measured } => Ok(measured),
+        Answer::Failed(reason) => Err(Error::Target { target: format!("part {part}"), reason }),
+    }
+}
+
+/// Keeps a sample of each phase for the target `number`.
+fn keep(found: &mut [Found], number: usize, round: usize, measured: &[Measured]) {
+    for found in found {
+        let of = measured.iter().find(|one| one.phase == found.phase.id);
+        if let Some(row) = found.rows.get_mut(number) {
+            // Rounds in which there was nothing to keep.
+            row.samples.resize(round - 1, None);
+            row.samples.push(of.and_then(Sample::of));
+        }
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::turns::Turn;
+
 /// Least time of a batch.
 pub const BATCH: Duration = Duration::from_millis(1);
 /// So often the clock is looked at in a batch.
@@ -38,6 +40,9 @@ pub struct Stopwatch {
     until_look: u64,
     batches: Vec<Batch>,
     delay: f64,
+    turn: Option<Turn>,
+    /// Whether the caches are still those of who had the turn before.
+    is_cold: bool,
     /// Calls of [`Stopwatch::did`], and units, before what is counted above.
     before: Total,
 }
@@ -53,9 +58,10 @@ pub struct Total {
 
 impl Stopwatch {
     /// Begins now. `delay` is a share of its time by which each batch is made longer, by doing
-    /// nothing: with it the method itself is tested.
+    /// nothing: with it the method itself is tested. If there is a turn, it is passed on when it is
+    /// up, and the first batch of the next one does not count.
     #[must_use]
-    pub fn start(delay: f64) -> Stopwatch {
+    pub fn start(delay: f64, turn: Option<Turn>) -> Stopwatch {
         Stopwatch {
             // Phases of hundreds of milliseconds don't grow it.
             batches: Vec::with_capacity(1 << 10),
@@ -65,6 +71,8 @@ impl Stopwatch {
             between_looks: 1,
             until_look: 1,
             delay,
+            turn,
+            is_cold: false,
             before: Total::default(),
         }
     }
@@ -103,9 +111,16 @@ impl Stopwatch {
         }
         let now = Instant::now();
         let nanoseconds = (now - self.begin).as_nanos() as u64;
-        self.batches.push(Batch { units: self.units, nanoseconds });
-        self.begin = now;
+        if !std::mem::take(&mut self.is_cold) {
+            self.batches.push(Batch { units: self.units, nanoseconds });
+        }
         self.forget();
+        self.begin = now;
+        if let Some(turn) = self.turn.as_mut().filter(|turn| turn.is_up()) {
+            turn.pass();
+            self.is_cold = true;
+            self.begin = Instant::now();
+        }
     }
 
     /// Forgets what was measured, and begins now: what came first was for warming up.
@@ -213,7 +228,7 @@ mod tests {
     #[test]
     fn batches_are_long_and_nothing_is_left_out() {
         let begin = Instant::now();
-        let mut watch = Stopwatch::start(0.0);
+        let mut watch = Stopwatch::start(0.0, None);
         for _ in 0..5000 {
             busy(Duration::from_micros(2));
             watch.did(3);
@@ -230,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_is_short_is_one_batch() {
-        let mut watch = Stopwatch::start(0.0);
+        let mut watch = Stopwatch::start(0.0, None);
         watch.did(1);
         watch.restart();
         watch.did(7);
@@ -238,13 +253,13 @@ mod tests {
         let batches = watch.stop();
         assert_eq!(batches.len(), 1);
         assert_eq!(batches[0].units, 7);
-        assert_eq!(Stopwatch::start(0.0).stop(), []);
+        assert_eq!(Stopwatch::start(0.0, None).stop(), []);
     }
 
     #[test]
     fn delays_are_measured_too() {
         let cost = |delay| {
-            let mut watch = Stopwatch::start(delay);
+            let mut watch = Stopwatch::start(delay, None);
             for _ in 0..200 {
                 busy(Duration::from_micros(50));
                 watch.did(1);

@@ -4,7 +4,7 @@
 //! Each part has a process of its own, so that nothing is left in memory of the part before: what
 //! one process created, another one reads, and each pays for itself what attaching costs.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, Write};
 
 use rustix::process::{Gid, Uid};
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use crate::Error;
 use crate::calls::{Answering, Source};
 use crate::experiment::{self, Beside, Measured, Run};
 use crate::parameters::Parameters;
+use crate::turns::Turn;
 
 /// What a process is started for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -39,6 +40,9 @@ pub struct Request {
     /// If it works beside others: in which phase, and when it begins.
     #[serde(default)]
     pub beside: Option<Beside>,
+    /// Whether it takes turns with others (see [`crate::turns`]).
+    #[serde(default)]
+    pub takes_turns: bool,
     /// With what.
     pub parameters: Parameters,
     /// Where random numbers begin.
@@ -90,9 +94,10 @@ fn end_with_parent() {
 }
 
 fn told() -> Result<Request, Error> {
-    let mut text = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut text).map_err(Error::system("standard input"))?;
-    serde_json::from_slice(&text).map_err(|error| Error::Request(error.to_string()))
+    // One line: turns come behind it.
+    let mut text = String::new();
+    std::io::stdin().lock().read_line(&mut text).map_err(Error::system("standard input"))?;
+    serde_json::from_str(&text).map_err(|error| Error::Request(error.to_string()))
 }
 
 /// Does one part.
@@ -107,12 +112,13 @@ fn done(request: &Request) -> Result<Answer, Error> {
         // The kernel forgets it when somebody becomes somebody else.
         end_with_parent();
     }
+    let turn = request.takes_turns.then(Turn::first);
     let source = match (experiment.reaches(), request.purpose) {
         (true, _) => Source::Later(request.answering.clone()),
         (false, Purpose::Memory) => Source::count(&request.answering)?,
         (false, Purpose::Time | Purpose::Calls) => Source::reach(&request.answering)?,
     };
-    let mut run = Run::new(&source, request);
+    let mut run = Run::new(&source, request, turn);
     match request.beside {
         Some(beside) => {
             beside.wait();

@@ -200,6 +200,7 @@ fn to_trace(experiment: &str, part: usize, parameters: Parameters) -> Request {
         experiment: experiment.into(),
         part,
         beside: None,
+        takes_turns: false,
         parameters,
         seed: 1,
         user: None,
@@ -272,7 +273,7 @@ fn what_operations_cost_besides_time_is_told() {
     for result in found["results"].as_array().unwrap() {
         let (per, phase) = (&result["per_operation"], result["phase"].as_str().unwrap());
         let number = |name: &str| per[name].as_f64();
-        assert!(number("page_faults").is_some() && number("elsewhere_ns").is_some(), "{result}");
+        assert!(number("page_faults").is_some(), "{result}");
         if result["target"] == "null" {
             assert!(per["fences"].is_null() && per["system_calls"].is_null(), "{result}");
             continue;

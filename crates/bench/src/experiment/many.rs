@@ -187,6 +187,8 @@ impl Run<'_> {
             // This process has become them; and what one sweeps, others have just fetched.
             user: None,
             sweep: 0,
+            // All of them have the turn of this one.
+            takes_turns: false,
             ..self.request().clone()
         };
         let requests: Vec<Request> = (0..count).map(request).collect();

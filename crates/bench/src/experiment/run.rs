@@ -10,6 +10,7 @@ use crate::parameters::Parameters;
 use crate::random::Random;
 use crate::stopwatch::{Batch, Pieces, Stopwatch, Total};
 use crate::trace::{Mark, mark};
+use crate::turns::Turn;
 use crate::worker::{Purpose, Request};
 
 /// What was measured of one phase.
@@ -64,12 +65,13 @@ pub struct Run<'s> {
     sweep: Vec<u64>,
     measured: Vec<Measured>,
     begun: Option<Begun>,
+    turn: Option<Turn>,
 }
 
 impl<'s> Run<'s> {
     /// Begins with nothing measured what `request` says, on what was reached for it.
     #[must_use]
-    pub fn new(source: &'s Source, request: &'s Request) -> Run<'s> {
+    pub fn new(source: &'s Source, request: &'s Request, turn: Option<Turn>) -> Run<'s> {
         Run {
             parameters: request.parameters.clone(),
             calls: source.calls(),
@@ -80,6 +82,7 @@ impl<'s> Run<'s> {
             sweep: vec![1; request.sweep as usize / size_of::<u64>()],
             measured: Vec::new(),
             begun: None,
+            turn,
         }
     }
 
@@ -128,7 +131,7 @@ impl<'s> Run<'s> {
     pub fn begin(&mut self) -> Stopwatch {
         self.clean_caches();
         self.begin_all();
-        let watch = Stopwatch::start(self.delay());
+        let watch = Stopwatch::start(self.delay(), self.turn);
         self.mark(Mark::Begin);
         watch
     }
@@ -170,6 +173,14 @@ impl<'s> Run<'s> {
         let at = begun.as_ref().map_or(0, |begun| begun.at);
         let disturbance = begun.map(|begun| begun.counted.until_now()).unwrap_or_default();
         self.push(phases.into_iter(), disturbance, at);
+        self.end_turn();
+    }
+
+    /// Lets the others end the phase.
+    fn end_turn(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.end_phase();
+        }
     }
 
     /// Keeps phases that are parts of something: of all that, more is not known of each.
@@ -191,13 +202,18 @@ impl<'s> Run<'s> {
     /// Keeps the phase that has begun, in which `total` was done.
     pub(super) fn keep(&mut self, phase: &'static str, batches: Vec<Batch>, total: Total) {
         let begun = self.begun.take();
-        let work = begun.as_ref().map(|begun| begun.done.until_now()).unwrap_or_default();
+        let mut work = begun.as_ref().map(|begun| begun.done.until_now()).unwrap_or_default();
+        if self.turn.is_some() {
+            // It was done for others.
+            work.elsewhere = None;
+        }
         let began = begun.as_ref().map_or(0, |begun| begun.at);
         let disturbance = begun.map(|begun| begun.counted.until_now()).unwrap_or_default();
         let (phase, stores) = (phase.to_owned(), self.source.take_counts().map(Stores::from));
         let whole = Some(Whole { total, work, stores, system_calls: None });
         self.measured.push(Measured { phase, began, batches, disturbance, whole });
         self.mark(Mark::Kept);
+        self.end_turn();
     }
 
     /// Leaves the caches to the phases: for experiments that show what comes of it.

@@ -26,7 +26,7 @@ pub struct Work {
     /// Nanoseconds of processors in the kernel.
     pub system: u64,
     /// Nanoseconds of processors that others used.
-    pub elsewhere: u64,
+    pub elsewhere: Option<u64>,
 }
 
 /// What was done to the memory of a store.
@@ -71,7 +71,7 @@ impl Work {
             preemptions: count(usage.involuntary_context_switches()),
             user: nanoseconds(usage.user_time()),
             system: nanoseconds(usage.system_time()),
-            elsewhere: 0,
+            elsewhere: None,
         }
     }
 
@@ -83,7 +83,7 @@ impl Work {
             preemptions: join(self.preemptions, other.preemptions),
             user: join(self.user, other.user),
             system: join(self.system, other.system),
-            elsewhere: join(self.elsewhere, other.elsewhere),
+            elsewhere: None,
         }
     }
 }
@@ -107,7 +107,7 @@ impl Done {
         let elsewhere = busy.saturating_sub(work.user + work.system);
         // A single tick may be of before.
         let elsewhere = if elsewhere > TICK { elsewhere } else { 0 };
-        Work { elsewhere, ..work }
+        Work { elsewhere: Some(elsewhere), ..work }
     }
 }
 

@@ -72,7 +72,8 @@ fn differences(before: &Document, after: &Document) -> Vec<String> {
     let way = |document: &Document| {
         let method = &document.method;
         let by = if method.by_a_user { "by a user" } else { "by root" };
-        format!("{} bytes swept, {by}, processor {:?}", method.sweep, method.processor)
+        let (swept, follow, processor) = (method.sweep, method.follow, method.processor);
+        format!("by {follow:?}, {swept} bytes swept, {by}, processor {processor:?}").to_lowercase()
     };
     tell("method", way(before), way(after));
     all

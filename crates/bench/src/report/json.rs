@@ -6,7 +6,7 @@ use crate::machine::description::Description;
 use crate::operation::PerOperation;
 use crate::parameters::Parameters;
 use crate::results::{Found, Row, Shown};
-use crate::runner::{Outcome, Plan};
+use crate::runner::{Follow, Outcome, Plan};
 use crate::statistics::{Interval, Verdict};
 use crate::target::Survives;
 
@@ -49,6 +49,8 @@ pub struct Document {
 pub struct Method {
     /// Samples of each phase on each target.
     pub rounds: usize,
+    /// How targets in memory followed each other.
+    pub follow: Follow,
     /// Where random numbers began.
     pub seed: u64,
     /// Bytes that were walked through before each phase.
@@ -173,6 +175,7 @@ impl Document {
             machine,
             method: Method {
                 rounds: plan.rounds,
+                follow: plan.follow,
                 seed: plan.seed,
                 sweep: plan.sweep,
                 by_a_user: plan.user.is_some_and(|(user, _)| user != 0),

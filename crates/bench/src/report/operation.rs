@@ -19,7 +19,7 @@ pub(super) fn words(found: &Found, row: &Row) -> Option<String> {
     tell(per.journal_bytes, "journal bytes");
     tell(per.shared_lines, "shared lines");
     if per.works_elsewhere() {
-        tell(Some(per.elsewhere_ns / 1000.0), "us of CPU elsewhere");
+        tell(per.elsewhere_ns.map(|time| time / 1000.0), "us of CPU elsewhere");
     }
     (!all.is_empty()).then(|| all.join(", "))
 }
@@ -65,7 +65,8 @@ mod tests {
         let parameters = Parameters::default();
         let found = Found { experiment: "x", phase, parameters, rows: Vec::new() };
         assert_eq!(words(&found, &row), None);
-        let work = Work { page_faults: 5, user: 100_000, elsewhere: 250_000, ..Work::default() };
+        let work =
+            Work { page_faults: 5, user: 100_000, elsewhere: Some(250_000), ..Work::default() };
         row.samples = vec![sample(work)];
         let said = words(&found, &row).unwrap();
         assert_eq!(said, "0.05 page faults, 2.50 us of CPU elsewhere");

@@ -254,7 +254,7 @@ impl Drop for Kernel {
 }
 
 /// Refuses to take more memory than the machine has to give.
-pub(super) fn available(target: &str, bytes: u64) -> Result<()> {
+pub(crate) fn available(target: &str, bytes: u64) -> Result<()> {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());

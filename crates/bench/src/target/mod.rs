@@ -19,6 +19,7 @@ use crate::experiment::Need;
 use crate::{Error, Result};
 
 pub use kernel::Kind;
+pub(crate) use kernel::available;
 pub use room::Room;
 
 /// What the effects of a call that has returned outlive.

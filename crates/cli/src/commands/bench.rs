@@ -12,7 +12,7 @@ use conquest_bench::parameters::Parameters;
 use conquest_bench::report::json::{self, Document};
 use conquest_bench::report::{compare, html, table};
 use conquest_bench::results::Found;
-use conquest_bench::runner::{self, Plan, Wanted, Watcher};
+use conquest_bench::runner::{self, Follow, Plan, Wanted, Watcher};
 use conquest_bench::target::{Making, Name, ROOT_MOUNTS, Room};
 
 use crate::progress::Progress;
@@ -67,6 +67,9 @@ pub(crate) struct Bench {
     /// What the caches hold when a phase begins.
     #[arg(long, value_enum, default_value_t = CachesAre::Clean)]
     caches: CachesAre,
+    /// How targets in memory follow each other.
+    #[arg(long, value_enum, default_value_t = FollowBy::Turns)]
+    follow: FollowBy,
     /// Where random numbers begin.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -105,6 +108,15 @@ enum CachesAre {
     Clean,
     /// What the phase before has left.
     AsLeft,
+}
+
+/// How targets in memory follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FollowBy {
+    /// All are there at once, and each works for some milliseconds in turn.
+    Turns,
+    /// One after the other.
+    Runs,
 }
 
 fn setting(text: &str) -> core::result::Result<(String, u64), String> {
@@ -205,6 +217,10 @@ fn measure(args: &Bench, report: &Report) -> Result<()> {
         targets,
         rounds: args.rounds,
         repeats: if args.size == HowLarge::Smoke { 0 } else { REPEATS },
+        follow: match args.follow {
+            FollowBy::Turns => Follow::Turns,
+            FollowBy::Runs => Follow::Runs,
+        },
         seed: args.seed,
         user: is_root.then(|| user(args)),
         processor: args.processor,

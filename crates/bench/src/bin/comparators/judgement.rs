@@ -43,11 +43,18 @@ impl Judgement {
     pub(crate) fn line(&mut self, name: &str, ratios: &[f64], bound: Bound) {
         let (good, words) = verdict(ratios, bound);
         println!("  {name:<34} {words}");
-        if good {
-            self.passed += 1;
-        } else {
-            self.failed += 1;
-        }
+        self.count(good);
+    }
+
+    /// Prints something that has no ratio, and counts whether it is so.
+    pub(crate) fn claim(&mut self, what: &str, good: bool) {
+        println!("  {what}: {}", if good { "met" } else { "FAILED" });
+        self.count(good);
+    }
+
+    fn count(&mut self, good: bool) {
+        self.passed += u64::from(good);
+        self.failed += u64::from(!good);
     }
 
     /// Something that has no ratio failed.

@@ -1,4 +1,5 @@
-//! Whether our own loop is slow: compared with plain C, and with other people's programs, on ramfs.
+//! Whether measurements are to be believed: how often the method errs, and whether our own loop is
+//! slow, compared with plain C, and with other people's programs, all on ramfs.
 //!
 //! Whoever measures a file system by a slow loop finds all file systems alike. So the same work is
 //! done by others, in pairs and in turn, and the ratio has to be near 1. Both sides are processes
@@ -9,12 +10,16 @@
 mod judgement;
 mod pairs;
 mod plain;
+mod trial;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use conquest_bench::machine::caches::Caches;
+use conquest_bench::runner::{Follow, Plan};
 use conquest_bench::statistics::SAMPLES_MIN;
-use conquest_bench::target::Room;
+use conquest_bench::target::{Making, Room};
 use conquest_bench::{process, worker};
 
 use judgement::Judgement;
@@ -32,6 +37,11 @@ const USER: (u32, u32) = (65_534, 65_534);
 /// Pairs of runs for each line with a program, unless told otherwise.
 const ROUNDS: usize = 15;
 
+/// Longest time for a part of an experiment.
+const LIMIT: Duration = Duration::from_secs(300);
+/// So often a run that was disturbed is repeated.
+const REPEATS: usize = 2;
+
 /// What to do.
 struct Settings {
     rounds: usize,
@@ -47,6 +57,25 @@ impl Settings {
     /// Whether the comparison `name` was asked for.
     fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+    }
+}
+
+impl Settings {
+    /// How it is measured, whatever and on what.
+    fn plan(&self) -> Plan {
+        Plan {
+            experiments: Vec::new(),
+            targets: Vec::new(),
+            rounds: self.rounds,
+            repeats: REPEATS,
+            follow: Follow::Turns,
+            seed: 1,
+            user: Some(USER),
+            processor: self.processor,
+            sweep: 2 * Caches::visible().unwrap_or_default().last(),
+            making: Making { program: self.program.clone(), disk: PathBuf::from("/var/tmp") },
+            limit: LIMIT,
+        }
     }
 }
 
@@ -68,6 +97,7 @@ fn parse(mut words: impl Iterator<Item = String>, program: PathBuf) -> Option<Se
 fn measure(settings: &Settings, judged: &mut Judgement) -> conquest_bench::Result<()> {
     let used = [settings.program.clone(), settings.plain.clone()];
     let room = Room::enter(&used)?;
+    trial::compare(settings, &room, judged)?;
     plain::compare(settings, &room, judged)?;
     pairs::compare(settings, &room, judged)
 }

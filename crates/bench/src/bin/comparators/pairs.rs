@@ -12,8 +12,7 @@ use conquest_bench::worker::{Answer, Purpose, Request};
 use conquest_bench::{Error, Result, experiment, program};
 
 use crate::judgement::{Bound, Judgement};
-use crate::plain::LIMIT;
-use crate::{Settings, USER};
+use crate::{LIMIT, Settings, USER};
 
 const BOUND: f64 = 0.1;
 
@@ -179,6 +178,7 @@ impl Side {
             experiment: self.experiment.into(),
             part: 0,
             beside: None,
+            takes_turns: false,
             parameters: self.parameters.clone(),
             seed: round,
             user: Some(USER),

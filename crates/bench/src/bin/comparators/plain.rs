@@ -2,27 +2,17 @@
 //! order, warm-up, clean caches, and disturbed runs repeated.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use conquest_bench::machine::caches::Caches;
 use conquest_bench::parameters::Parameters;
 use conquest_bench::results::Found;
 use conquest_bench::runner::{self, Plan, Wanted, Watcher};
-use conquest_bench::target::{Kind, Making, Name, Room};
+use conquest_bench::target::{Kind, Name, Room};
 use conquest_bench::{Result, experiment};
 
+use crate::Settings;
 use crate::judgement::{Bound, Judgement};
-use crate::{Settings, USER};
 
 const BOUND: Bound = Bound::Within(0.05);
-/// Longest time for a part of an experiment.
-pub(crate) const LIMIT: Duration = Duration::from_secs(300);
-/// So often a run that was disturbed is repeated.
-const REPEATS: usize = 2;
-
-/// Runs are short, so that the two of a pair are near each other; instead there are so many times
-/// more rounds than are asked for.
-const MORE: usize = 3;
 
 /// The experiments, in phases of ten milliseconds and more.
 fn experiments() -> [(&'static str, Vec<Parameters>); 2] {
@@ -55,18 +45,8 @@ pub(crate) fn compare(settings: &Settings, room: &Room, judged: &mut Judgement) 
         worker: worker.cloned(),
         label: label.to_owned(),
     };
-    let plan = Plan {
-        experiments,
-        targets: vec![by(Some(&settings.plain), "plain C"), by(None, "ours")],
-        rounds: MORE * settings.rounds,
-        repeats: REPEATS,
-        seed: 1,
-        user: Some(USER),
-        processor: settings.processor,
-        sweep: 2 * Caches::visible().unwrap_or_default().last(),
-        making: Making { program: settings.program.clone(), disk: PathBuf::from("/var/tmp") },
-        limit: LIMIT,
-    };
+    let targets = vec![by(Some(&settings.plain), "plain C"), by(None, "ours")];
+    let plan = Plan { experiments, targets, ..settings.plan() };
     println!("our rate to that of plain C, on ramfs, {} rounds:", plan.rounds);
     let outcome = runner::run(&plan, Some(room), &mut Told { judged })?;
     for failure in &outcome.failures {

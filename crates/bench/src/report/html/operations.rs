@@ -17,7 +17,7 @@ const COLUMNS: [Column; 9] = [
     ("shared lines", |per| per.shared_lines),
     ("waits", |per| Some(per.waits)),
     ("us of own CPU", |per| Some((per.user_ns + per.system_ns) / 1000.0)),
-    ("us of CPU elsewhere", |per| Some(per.elsewhere_ns / 1000.0)),
+    ("us of CPU elsewhere", |per| Some(per.elsewhere_ns? / 1000.0)),
 ];
 
 /// Of all phases with the same parameters: one row for each phase and target of which anything is

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{Text, bars, chart, effects, operations};
 use crate::parameters::{Parameters, quantity};
 use crate::report::json::{Document, ResultEntry};
+use crate::runner::Follow;
 
 const STYLE: &str = include_str!("style.css");
 /// How it was measured, whatever it was.
@@ -201,6 +202,11 @@ fn method(out: &mut String, document: &Document) {
         put!(out, "<dt>{what}</dt><dd>{}</dd>", Text(text));
     };
     tell("rounds", method.rounds.to_string());
+    let follow = match method.follow {
+        Follow::Turns => "those in memory take turns of some milliseconds, others by whole runs",
+        Follow::Runs => "by whole runs",
+    };
+    tell("targets follow each other", follow.to_owned());
     tell("seed", method.seed.to_string());
     let caches = match method.sweep {
         0 => "as the phase before has left them".to_owned(),
