@@ -26,7 +26,7 @@
 enum { PIECE = 1 << 20, BATCHES_MAX = 1 << 16, REQUEST_MAX = 1 << 16, FAN_OUT = 16 };
 static const uint64_t BATCH = 1000000;
 /* See crates/bench/src/turns.rs. */
-static const uint64_t TURN = 6000000;
+static const uint64_t TURN = 4000000;
 
 static char request[REQUEST_MAX];
 static uint64_t random_state;

@@ -67,6 +67,13 @@ impl Row {
         self.samples.iter().flatten().filter(|sample| sample.mark.is_some()).count()
     }
 
+    /// What disturbed most of them that are not to be trusted.
+    #[must_use]
+    pub fn reason(&self) -> Option<&'static str> {
+        let marks = || self.samples.iter().flatten().filter_map(|sample| sample.mark);
+        marks().max_by_key(|mark| marks().filter(|other| other == mark).count())
+    }
+
     /// Its median, with an interval if there are enough samples.
     #[must_use]
     pub fn median(&self) -> (f64, Option<Interval>) {

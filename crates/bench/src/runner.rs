@@ -145,7 +145,13 @@ pub fn run(plan: &Plan, room: Option<&Room>, watcher: &mut dyn Watcher) -> Resul
     let mut targets = Vec::new();
     for wanted in &plan.targets {
         let target = target::target(&wanted.name, &plan.making, room)?;
-        targets.push(Alive { wanted, target, options: Vec::new(), failures: Vec::new() });
+        targets.push(Alive {
+            wanted,
+            target,
+            options: Vec::new(),
+            failures: Vec::new(),
+            in_vain: 0,
+        });
     }
     let total = points.len() * (plan.rounds + 1) * targets.len();
     let mut outcome = Outcome::default();
@@ -167,12 +173,17 @@ pub fn run(plan: &Plan, room: Option<&Room>, watcher: &mut dyn Watcher) -> Resul
     Ok(outcome)
 }
 
+/// In so many rounds repeating may be in vain before it is given up.
+const IN_VAIN_MAX: usize = 3;
+
 /// A target, what was wanted, and what became of it.
 struct Alive<'p> {
     wanted: &'p Wanted,
     target: Box<dyn Target>,
     options: Vec<String>,
     failures: Vec<String>,
+    /// Rounds of this set of parameters in which repeating did not help.
+    in_vain: usize,
 }
 
 impl Alive<'_> {
@@ -213,6 +224,7 @@ impl Point<'_> {
                 rows: targets.iter().map(row).collect(),
             })
             .collect();
+        targets.iter_mut().for_each(|alive| alive.in_vain = 0);
         self.count(targets, &mut found, watcher);
         let mut has_failed = vec![false; targets.len()];
         let mut done = 0;
@@ -289,7 +301,12 @@ impl Point<'_> {
         round: usize,
         watcher: &dyn Watcher,
     ) -> Vec<Result<Vec<Measured>>> {
-        let mut run = || match group {
+        let has_hope = |alive: &Alive<'_>| alive.in_vain < IN_VAIN_MAX;
+        let repeats = match group.iter().filter_map(|one| targets.get(*one)).all(has_hope) {
+            true => self.plan.repeats,
+            false => 0,
+        };
+        let run = |targets: &mut [Alive<'_>]| match group {
             [one] => match targets.get_mut(*one) {
                 Some(alive) => vec![self.once(alive, round, Purpose::Time, watcher)],
                 None => Vec::new(),
@@ -300,14 +317,21 @@ impl Point<'_> {
             let measured = all.iter().flatten().flatten();
             measured.filter(|one| one.disturbance.mark().is_some()).count()
         };
-        let mut best = run();
-        for _ in 0..self.plan.repeats {
+        let mut best = run(targets);
+        for _ in 0..repeats {
             if marks(&best) == 0 || round == 0 || best.iter().any(Result::is_err) {
-                break;
+                return best;
             }
-            let again = run();
+            let again = run(targets);
             if marks(&again) < marks(&best) || again.iter().any(Result::is_err) {
                 best = again;
+            }
+        }
+        // What disturbs it every time is its own doing.
+        let is_disturbed = marks(&best) > 0;
+        for one in group {
+            if let Some(alive) = targets.get_mut(*one) {
+                alive.in_vain += usize::from(is_disturbed && round > 0);
             }
         }
         best

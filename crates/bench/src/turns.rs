@@ -21,7 +21,7 @@ use crate::{Error, Result};
 
 /// How long one works. The first of these milliseconds does not count: the caches are still those
 /// of the one before.
-const TURN: Duration = Duration::from_millis(6);
+const TURN: Duration = Duration::from_millis(4);
 const UP: u8 = b'.';
 const PHASE: u8 = b'|';
 

@@ -1,8 +1,8 @@
 //! Phases of several threads, or several processes.
 
 use std::path::Path;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use super::{Measured, Run};
 use crate::calls::{Answering, CallError, Calls};
 use crate::process;
-use crate::stopwatch::{Batch, Total};
+use crate::stopwatch::{BATCH, Batch, Total};
 use crate::trace::{Mark, mark};
+use crate::turns::Turn;
 use crate::worker::{Answer, Purpose, Request};
 
 /// So often it is looked how far the threads have come.
-const LOOK: Duration = Duration::from_millis(2);
+const LOOK: Duration = BATCH;
 /// With fewer looks than this, threads are measured by their own clocks, from the first one's
 /// beginning to the last one's end.
 const BATCHES_MIN: usize = 8;
@@ -28,25 +29,123 @@ const STAY: Duration = Duration::from_millis(250);
 /// with it.
 const LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How far a thread has come. Alone on its lines, so that counting disturbs nobody else.
+/// Where threads wait while others have the turn.
 #[derive(Default)]
+struct Gate {
+    is_closed: AtomicBool,
+    /// How many wait, or have ended.
+    still: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// How many are still. Nobody panics while he looks.
+    fn still(&self) -> MutexGuard<'_, usize> {
+        self.still.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops threads between two calls, and waits until all `count` have stopped.
+    fn close(&self, count: usize) {
+        self.is_closed.store(true, Ordering::Relaxed);
+        let moves = |still: &mut usize| *still < count;
+        drop(self.changed.wait_while(self.still(), moves));
+    }
+
+    fn open(&self) {
+        let _still = self.still();
+        self.is_closed.store(false, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    /// A thread that comes by.
+    #[cold]
+    fn wait(&self) {
+        let mut still = self.still();
+        *still += 1;
+        self.changed.notify_all();
+        let is_closed = |_: &mut usize| self.is_closed.load(Ordering::Relaxed);
+        let waited = self.changed.wait_while(still, is_closed);
+        *waited.unwrap_or_else(PoisonError::into_inner) -= 1;
+    }
+
+    /// A thread that has ended.
+    fn end(&self) {
+        *self.still() += 1;
+        self.changed.notify_all();
+    }
+}
+
+/// How far a thread has come. Alone on its lines, so that counting disturbs nobody else.
 #[repr(align(128))]
 pub struct Counter {
     units: AtomicU64,
     calls: AtomicU64,
+    gate: Arc<Gate>,
 }
 
 impl Counter {
+    fn new(gate: &Arc<Gate>) -> Counter {
+        Counter { units: AtomicU64::new(0), calls: AtomicU64::new(0), gate: Arc::clone(gate) }
+    }
+
     /// So many units more are done.
     #[inline]
     pub fn did(&self, units: u64) {
         // Only this thread writes it.
         self.units.store(self.units() + units, Ordering::Relaxed);
         self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if self.gate.is_closed.load(Ordering::Relaxed) {
+            self.gate.wait();
+        }
     }
 
     fn units(&self) -> u64 {
         self.units.load(Ordering::Relaxed)
+    }
+}
+
+/// What threads do, looked at from outside.
+struct Watched<'c> {
+    counters: &'c [Counter],
+    gate: &'c Gate,
+    turn: Option<Turn>,
+    delay: f64,
+}
+
+impl Watched<'_> {
+    fn units(&self) -> u64 {
+        self.counters.iter().map(Counter::units).sum()
+    }
+
+    fn slowed(&self, taken: Duration) -> u64 {
+        taken.mul_f64(1.0 + self.delay).as_nanos() as u64
+    }
+
+    /// Batches until `has_ended`; and whether the turn was passed on.
+    fn watch(&mut self, has_ended: &AtomicBool) -> (Vec<Batch>, bool) {
+        let (mut batches, mut has_passed, mut is_cold) = (Vec::new(), false, false);
+        let (mut then, mut before) = (Instant::now(), self.units());
+        while !has_ended.load(Ordering::Acquire) {
+            std::thread::sleep(LOOK);
+            let turn_up = self.turn.filter(Turn::is_up);
+            if turn_up.is_some() {
+                self.gate.close(self.counters.len());
+            }
+            let (now, units) = (Instant::now(), self.units());
+            if !std::mem::take(&mut is_cold) {
+                let nanoseconds = self.slowed(now - then);
+                batches.push(Batch { units: units - before, nanoseconds });
+            }
+            (then, before) = (now, units);
+            if let Some(mut turn) = turn_up {
+                turn.pass();
+                self.turn = Some(turn);
+                (has_passed, is_cold) = (true, true);
+                self.gate.open();
+                then = Instant::now();
+            }
+        }
+        (batches, has_passed)
     }
 }
 
@@ -96,17 +195,16 @@ impl Run<'_> {
     where
         W: Fn(usize, &mut dyn Calls, &Counter) -> Result<(), CallError> + Sync,
     {
-        let counters: Vec<Counter> = (0..count).map(|_| Counter::default()).collect();
+        let gate = Arc::new(Gate::default());
+        let counters: Vec<Counter> = (0..count).map(|_| Counter::new(&gate)).collect();
         let (start, has_ended) = (Barrier::new(count + 1), AtomicBool::new(false));
-        let sum = || counters.iter().map(Counter::units).sum::<u64>();
         // The time is taken here.
         self.clean_caches();
         self.begin_all();
-        let (source, delay) = (self.source(), self.delay());
-        let is_traced = self.is_traced();
-        let slowed = |taken: Duration| taken.mul_f64(1.0 + delay).as_nanos() as u64;
-        let mut batches = Vec::new();
-        let done = std::thread::scope(|scope| {
+        let (source, is_traced) = (self.source(), self.is_traced());
+        let (turn, delay) = (self.turn(), self.delay());
+        let mut watched = Watched { counters: &counters, gate: &gate, turn, delay };
+        let (done, (mut batches, has_passed)) = std::thread::scope(|scope| {
             let threads: Vec<_> = counters
                 .iter()
                 .enumerate()
@@ -124,35 +222,33 @@ impl Run<'_> {
                             mark(Mark::End);
                         }
                         has_ended.store(true, Ordering::Release);
+                        counter.gate.end();
                         done.map(|()| (begin, Instant::now()))
                     })
                 })
                 .collect();
             start.wait();
-            let (mut then, mut before) = (Instant::now(), sum());
-            while !has_ended.load(Ordering::Acquire) {
-                std::thread::sleep(LOOK);
-                let (now, units) = (Instant::now(), sum());
-                batches.push(Batch { units: units - before, nanoseconds: slowed(now - then) });
-                (then, before) = (now, units);
-            }
+            let batches = watched.watch(&has_ended);
             let ended = threads.into_iter().map(|thread| match thread.join() {
                 Ok(done) => done,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
-            ended.collect::<Result<Vec<(Instant, Instant)>, CallError>>()
+            (ended.collect::<Result<Vec<(Instant, Instant)>, CallError>>(), batches)
         });
         let times = done?;
         // In the last one somebody had ended.
-        batches.pop();
-        if batches.len() < BATCHES_MIN {
+        if batches.len() > 1 {
+            batches.pop();
+        }
+        if batches.len() < BATCHES_MIN && !has_passed {
             let begin = times.iter().map(|(begin, _)| *begin).min();
             let end = times.iter().map(|(_, end)| *end).max();
             let taken = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
-            batches = vec![Batch { units: sum(), nanoseconds: slowed(taken) }];
+            let nanoseconds = watched.slowed(taken);
+            batches = vec![Batch { units: watched.units(), nanoseconds }];
         }
         let calls = counters.iter().map(|one| one.calls.load(Ordering::Relaxed)).sum();
-        self.keep(phase, batches, Total { units: sum(), calls });
+        self.keep(phase, batches, Total { units: watched.units(), calls });
         Ok(())
     }
 
@@ -265,6 +361,39 @@ mod tests {
         }
     }
 
+    /// Between two closings nothing is done; who has ended is not waited for.
+    #[test]
+    fn threads_stop_while_others_have_the_turn() {
+        let gate = Arc::new(Gate::default());
+        let counters: Vec<Counter> = (0..3).map(|_| Counter::new(&gate)).collect();
+        let sum = || counters.iter().map(Counter::units).sum::<u64>();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for (number, counter) in counters.iter().enumerate() {
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) && (number > 0 || counter.units() < 9) {
+                        counter.did(1);
+                    }
+                    counter.gate.end();
+                });
+            }
+            for _ in 0..200 {
+                gate.close(3);
+                let before = sum();
+                std::thread::sleep(Duration::from_micros(50));
+                assert_eq!(sum(), before);
+                gate.open();
+                let begin = Instant::now();
+                while sum() == before {
+                    assert!(begin.elapsed() < Duration::from_secs(60));
+                    std::thread::yield_now();
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+
     #[test]
     fn what_many_do_at_once_counts() {
         // The second one begins 5 ms later and ends 5 ms later; each does 1,000 in 10 ms.
@@ -273,7 +402,7 @@ mod tests {
         let batches = merged(&[first.clone(), second]);
         let units: u64 = batches.iter().map(|batch| batch.units).sum();
         let nanoseconds: u64 = batches.iter().map(|batch| batch.nanoseconds).sum();
-        assert_eq!((units, nanoseconds, batches.len()), (3000, 15_000_000, 7));
+        assert_eq!((units, nanoseconds, batches.len()), (3000, 15_000_000, 15));
         // Who came too late was not there at the same time.
         let late = measured(90_000_000, &[(1000, 10_000_000)]);
         assert_eq!(merged(&[first, late]), [Batch::default()]);

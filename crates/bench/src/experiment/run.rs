@@ -103,6 +103,11 @@ impl<'s> Run<'s> {
         self.source
     }
 
+    /// The turn, if this process takes turns.
+    pub(super) fn turn(&self) -> Option<Turn> {
+        self.turn
+    }
+
     /// Whether marks are made for who counts system calls.
     pub(super) fn is_traced(&self) -> bool {
         self.request.purpose == Purpose::Calls

@@ -98,10 +98,9 @@ fn line(found: &Found, row: &Row) -> String {
         let unlike = if base.survives == row.survives { "" } else { ", of another class" };
         let _ = write!(out, "  {} [{low}, {high}] {verdict}{unlike}", three(ratio.value));
     }
-    let marked = row.marked();
-    if marked > 0 {
-        let of = row.rates().len();
-        let _ = write!(out, "  ({marked} of {of} disturbed)");
+    if let Some(reason) = row.reason() {
+        let (marked, of) = (row.marked(), row.rates().len());
+        let _ = write!(out, "  ({marked} of {of} disturbed: {reason})");
     }
     out.trim_end().to_owned()
 }

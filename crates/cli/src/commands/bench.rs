@@ -85,7 +85,7 @@ pub(crate) struct Bench {
     /// Keep it in this file as a page for a browser.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Experiments; or `list`, `schema`, or `compare` and two files with reports.
+    /// Experiments, or `all`; or `list`, `schema`, or `compare` and two files with reports.
     #[arg(required = true)]
     experiments: Vec<String>,
 }
@@ -200,7 +200,7 @@ fn keep(args: &Bench, document: &Document) -> Result<()> {
 
 fn measure(args: &Bench, report: &Report) -> Result<()> {
     let caches = Caches::visible().unwrap_or_default();
-    let experiments = chosen(args, &caches)?;
+    let experiments = chosen(args, &caches, report)?;
     let mut targets = targets(args, report)?;
     let program = std::env::current_exe()?;
     let mut used = vec![program.clone(), std::env::current_dir()?, args.disk.clone()];
@@ -296,24 +296,47 @@ fn user(args: &Bench) -> (u32, u32) {
 
 type Chosen = Vec<(&'static dyn Experiment, Vec<Parameters>)>;
 
+/// The experiments that are named. Of all there are, those whose programs are not here are left
+/// out.
+fn named(args: &Bench, report: &Report) -> Result<Vec<&'static dyn Experiment>> {
+    let lack = |experiment: &dyn Experiment| {
+        let (program, package) = experiment.program()?;
+        let is_here = conquest_bench::program::exists(program);
+        (!is_here).then(|| format!("there is no {program} (install the package {package})"))
+    };
+    let mut named: Vec<&'static dyn Experiment> = Vec::new();
+    for word in &args.experiments {
+        if word == "all" {
+            for experiment in experiment::ALL {
+                match lack(experiment) {
+                    Some(lack) => {
+                        report.note(format_args!("{}: left out: {lack}", experiment.id()))
+                    }
+                    None => named.push(experiment),
+                }
+            }
+            continue;
+        }
+        let experiment = experiment::find(word).ok_or_else(|| {
+            Reason::Rule(format!("no experiment {word:?} (`conquest bench list` shows all)"))
+        })?;
+        match lack(experiment) {
+            Some(lack) => return Err(Reason::Rule(format!("{word}: {lack}"))),
+            None => named.push(experiment),
+        }
+    }
+    Ok(named)
+}
+
 /// The experiments, with their parameters.
-fn chosen(args: &Bench, caches: &Caches) -> Result<Chosen> {
+fn chosen(args: &Bench, caches: &Caches, report: &Report) -> Result<Chosen> {
     let size = match args.size {
         HowLarge::Smoke => Size::Smoke,
         HowLarge::Short => Size::Short,
         HowLarge::Full => Size::Full,
     };
     let mut chosen = Vec::new();
-    for word in &args.experiments {
-        let experiment = experiment::find(word).ok_or_else(|| {
-            Reason::Rule(format!("no experiment {word:?} (`conquest bench list` shows all)"))
-        })?;
-        if let Some((program, package)) = experiment.program()
-            && !conquest_bench::program::exists(program)
-        {
-            let advice = format!("there is no {program} (install the package {package})");
-            return Err(Reason::Rule(format!("{word}: {advice}")));
-        }
+    for experiment in named(args, report)? {
         let mut points = Vec::new();
         for mut point in experiment.points(size, caches) {
             for (name, number) in &args.set {

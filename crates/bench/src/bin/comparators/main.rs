@@ -44,7 +44,7 @@ const REPEATS: usize = 2;
 
 /// What to do.
 struct Settings {
-    rounds: usize,
+    rounds: Option<usize>,
     only: Option<String>,
     processor: Option<usize>,
     /// The C loop, compiled.
@@ -61,12 +61,17 @@ impl Settings {
 }
 
 impl Settings {
+    /// Pairs of runs for each line.
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(ROUNDS)
+    }
+
     /// How it is measured, whatever and on what.
     fn plan(&self) -> Plan {
         Plan {
             experiments: Vec::new(),
             targets: Vec::new(),
-            rounds: self.rounds,
+            rounds: self.rounds(),
             repeats: REPEATS,
             follow: Follow::Turns,
             seed: 1,
@@ -80,11 +85,13 @@ impl Settings {
 }
 
 fn parse(mut words: impl Iterator<Item = String>, program: PathBuf) -> Option<Settings> {
-    let (mut plain, mut only, mut processor, mut rounds) = (None, None, None, ROUNDS);
+    let (mut plain, mut only, mut processor, mut rounds) = (None, None, None, None);
     while let Some(word) = words.next() {
         let next = words.next()?;
         match word.as_str() {
-            "--rounds" => rounds = next.parse().ok().filter(|count| *count >= SAMPLES_MIN)?,
+            "--rounds" => {
+                rounds = Some(next.parse().ok().filter(|count| *count >= SAMPLES_MIN)?);
+            }
             "--only" => only = Some(next),
             "--processor" => processor = Some(next.parse().ok()?),
             "--plain" => plain = Some(PathBuf::from(next)),

@@ -94,7 +94,7 @@ pub(crate) fn compare(settings: &Settings, room: &Room, judged: &mut Judgement) 
     let mut is_first = true;
     for pair in all().iter().filter(|pair| settings.wants(pair.theirs.experiment)) {
         if std::mem::take(&mut is_first) {
-            println!("our rate to that of a program, on ramfs, {} rounds:", settings.rounds);
+            println!("our rate to that of a program, on ramfs, {} rounds:", settings.rounds());
         }
         println!(" {}: {}", pair.theirs.experiment, pair.theirs.parameters);
         if let Err(error) = pair.judge(settings, &mut *ramfs, judged) {
@@ -114,7 +114,7 @@ impl Pair {
         judged: &mut Judgement,
     ) -> Result<()> {
         let mut rounds = Vec::new();
-        for round in 0..=settings.rounds as u64 {
+        for round in 0..=settings.rounds() as u64 {
             let is_ours_first = Random::new(round).below(2) == 0;
             let mut first = [&self.ours, &self.theirs];
             if !is_ours_first {

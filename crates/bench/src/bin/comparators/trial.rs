@@ -23,9 +23,11 @@ const FALSE_MAX: usize = 10;
 const FOUND_MIN: usize = 45;
 /// By how much they are slower.
 const SLOWED: &str = "ramfs+5%";
+/// Rounds of a trial, unless told otherwise: with so many 5 % are found.
+const ROUNDS: usize = 24;
 const EXPERIMENT: &str = "sprite-small";
 /// So many files that the shortest phase lasts for some turns.
-const FILES: u64 = 40_000;
+const FILES: u64 = 20_000;
 
 /// Tries it.
 pub(crate) fn compare(settings: &Settings, room: &Room, judged: &mut Judgement) -> Result<()> {
@@ -33,8 +35,8 @@ pub(crate) fn compare(settings: &Settings, room: &Room, judged: &mut Judgement) 
         return Ok(());
     }
     let Some(experiment) = experiment::find(EXPERIMENT) else { return Ok(()) };
-    let parameters = Parameters::of(&[("files", FILES), ("bytes", 1024), ("directories", 400)]);
-    let rounds = settings.rounds;
+    let parameters = Parameters::of(&[("files", FILES), ("bytes", 1024), ("directories", 200)]);
+    let rounds = settings.rounds.unwrap_or(ROUNDS);
     println!("trials of the method: {EXPERIMENT}, {parameters}, {rounds} rounds:");
     let (mut same, mut slower) = (Vec::new(), Vec::new());
     for seed in 1.. {
@@ -52,6 +54,7 @@ pub(crate) fn compare(settings: &Settings, room: &Room, judged: &mut Judgement) 
         let plan = Plan {
             experiments: vec![(experiment, vec![parameters.clone()])],
             targets,
+            rounds,
             seed,
             ..settings.plan()
         };
