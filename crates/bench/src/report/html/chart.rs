@@ -12,6 +12,8 @@ const ROOM: (f64, f64) = (640.0, 320.0);
 const MARGIN: (f64, f64) = (70.0, 34.0);
 /// Space above and at the right.
 const AIR: f64 = 12.0;
+/// Width of a label.
+const LABEL: f64 = 50.0;
 /// Most sizes that are written below.
 const LABELS: usize = 6;
 
@@ -122,8 +124,11 @@ impl Axes {
         for step in steps.iter().filter(|step| (self.from..=self.to).contains(step)) {
             let (x, bottom, text) = (self.x(*step), ROOM.1 - MARGIN.1, quantity(*step));
             put!(out, "<path class=\"step\" d=\"M{x:.1} {AIR}V{bottom}\"/>");
-            let (x, y) = (x + 4.0, AIR + 10.0);
-            put!(out, "<text x=\"{x:.1}\" y=\"{y}\">{text}</text>");
+            // At the right there is no room behind it.
+            let is_last = x > ROOM.0 - AIR - LABEL;
+            let (x, anchor) = if is_last { (x - 4.0, "end") } else { (x + 4.0, "start") };
+            let y = AIR + 10.0;
+            put!(out, "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>");
         }
     }
 
