@@ -10,7 +10,7 @@ use crate::tally::Tally;
 use crate::{Failure, conform, tidy, tree};
 
 /// Commands that tests use, and the Debian package that has each.
-const NEEDED: [Need; 11] = [
+const NEEDED: [Need; 12] = [
     ("cc", "gcc"),
     ("mount", "mount"),
     ("unshare", "util-linux"),
@@ -22,6 +22,7 @@ const NEEDED: [Need; 11] = [
     ("fio", "fio"),
     ("dbench", "dbench"),
     ("fs_mark", "fsmark"),
+    ("valgrind", "valgrind"),
 ];
 
 /// How long one step may take.

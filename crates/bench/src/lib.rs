@@ -20,6 +20,7 @@ pub mod random;
 pub mod report;
 pub mod results;
 pub mod runner;
+pub mod simulation;
 pub mod statistics;
 pub mod stopwatch;
 pub mod target;

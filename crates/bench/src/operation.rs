@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{Unit, Whole};
 use crate::machine::work::{Stores, Work};
 use crate::results::Row;
+use crate::simulation::Simulated;
 use crate::statistics::median;
 
 /// What is done for one operation, on average. An operation is a unit where a phase counts files or
@@ -35,6 +36,12 @@ pub struct PerOperation {
     pub journal_bytes: Option<f64>,
     /// Lines stored into that other processes read.
     pub shared_lines: Option<f64>,
+    /// Instructions outside of the kernel; none if they were not counted.
+    pub instructions: Option<f64>,
+    /// Loads and stores that a simulated first cache did not hold.
+    pub first_misses: Option<f64>,
+    /// Those of them that a simulated last cache did not hold either.
+    pub last_misses: Option<f64>,
 }
 
 /// Time elsewhere is told to people from this share of the own time on.
@@ -75,6 +82,10 @@ impl PerOperation {
             let mut all = counted().filter_map(|one| Some((one, one.stores?)));
             all.next().map(|(one, stores)| number(&stores) as f64 / operations(one, unit))
         };
+        let simulated = |number: fn(&Simulated) -> u64| {
+            let mut all = counted().filter_map(|one| Some((one, one.simulated?)));
+            all.next().map(|(one, counts)| number(&counts) as f64 / operations(one, unit))
+        };
         let called =
             counted().find_map(|one| Some(one.system_calls? as f64 / operations(one, unit)));
         Some(PerOperation {
@@ -89,6 +100,9 @@ impl PerOperation {
             written_back: stored(|stores| stores.written_back),
             journal_bytes: stored(|stores| stores.journal_bytes),
             shared_lines: stored(|stores| stores.shared_lines),
+            instructions: simulated(|counts| counts.instructions),
+            first_misses: simulated(|counts| counts.first_misses),
+            last_misses: simulated(|counts| counts.last_misses),
         })
     }
 
@@ -123,7 +137,7 @@ mod tests {
         let total = Total { units: 4096 * 100, calls: 100 };
         let whole = |page_faults, stores, system_calls| {
             let work = Work { page_faults, user: 1000, elsewhere: Some(200), ..Work::default() };
-            Whole { total, work, stores, system_calls }
+            Whole { total, work, stores, system_calls, simulated: None }
         };
         let sample =
             |faults| Some(Sample { rate: 1.0, mark: None, whole: Some(whole(faults, None, None)) });
@@ -134,10 +148,14 @@ mod tests {
             samples: vec![sample(50), None, sample(10), sample(900)],
             counted: vec![whole(0, Some(stores), None), whole(0, None, Some(200))],
         };
+        let counts = Simulated { instructions: 12_000, first_misses: 250, last_misses: 0 };
+        row.counted.push(Whole { simulated: Some(counts), ..whole(0, None, None) });
         let found = PerOperation::of(&row, Unit::Bytes).unwrap();
         assert_eq!((found.page_faults, found.user_ns, found.elsewhere_ns), (0.5, 10.0, Some(2.0)));
         assert_eq!((found.fences, found.system_calls), (Some(3.0), Some(2.0)));
         assert_eq!((found.journal_bytes, found.shared_lines), (Some(0.0), Some(0.5)));
+        assert_eq!((found.instructions, found.first_misses), (Some(120.0), Some(2.5)));
+        assert_eq!(found.last_misses, Some(0.0));
         assert!(found.works_elsewhere() && found.has_faults() && found.is_counted());
         let files = PerOperation::of(&row, Unit::Files).unwrap();
         assert_eq!(files.fences, Some(300.0 / 409_600.0));

@@ -2,11 +2,14 @@
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use crate::calls::Answering;
+use crate::experiment::Whole;
+use crate::simulation::Simulation;
 use crate::trace::Traced;
 use crate::worker::{Answer, Purpose, Request};
 use crate::{Error, Result};
@@ -28,13 +31,57 @@ pub fn run(
     limit: Duration,
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Answer> {
-    if request.purpose == Purpose::Calls {
-        return trace(program, request, limit, is_stopped);
+    match request.purpose {
+        Purpose::Time | Purpose::Memory => {
+            follow(Command::new(program), request, limit, is_stopped)
+        }
+        Purpose::Calls => trace(program, request, limit, is_stopped),
+        Purpose::Instructions => simulate(program, request, limit, is_stopped),
     }
-    let mut child = start(Command::new(program))?;
+}
+
+/// Lets a process do what `request` says that `command` starts.
+fn follow(
+    command: Command,
+    request: &Request,
+    limit: Duration,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<Answer> {
+    let program = PathBuf::from(command.get_program());
+    let mut child = start(command)?;
     drop(tell(&mut child.0, request)?);
     let said = heard(listen(&mut child.0), limit, is_stopped)?;
-    answer(program, &mut child.0, &said)
+    answer(&program, &mut child.0, &said)
+}
+
+/// The same, in a simulated processor.
+fn simulate(
+    program: &Path,
+    request: &Request,
+    limit: Duration,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<Answer> {
+    // Where stores are, what is left by who is killed goes.
+    let directory = match &request.answering {
+        Answering::Store { path } => path.with_extension("simulation"),
+        _ => std::env::temp_dir().join(format!("conquest-simulation-{}", std::process::id())),
+    };
+    let simulation = Simulation::new(directory, request.user)?;
+    let mut answered = follow(simulation.command(program), request, limit, is_stopped)?;
+    // Each of them was marked when it was kept.
+    for (whole, counted) in wholes(&mut answered).zip(simulation.counts()) {
+        whole.simulated = counted;
+    }
+    Ok(answered)
+}
+
+/// What is known of whole phases, in order.
+fn wholes(answer: &mut Answer) -> impl Iterator<Item = &mut Whole> {
+    let measured = match answer {
+        Answer::Done { measured } => measured.as_mut_slice(),
+        Answer::Failed(_) => &mut [],
+    };
+    measured.iter_mut().filter_map(|one| one.whole.as_mut())
 }
 
 /// The same, with its system calls counted.
@@ -51,11 +98,8 @@ fn trace(
     let calls = traced.follow(limit, is_stopped)?;
     let said = heard(said, limit, is_stopped)?;
     let mut answered = answer(program, &mut child.0, &said)?;
-    if let Answer::Done { measured } = &mut answered {
-        // Each of them was marked when it was kept.
-        let wholes = measured.iter_mut().filter_map(|one| one.whole.as_mut());
-        wholes.zip(calls).for_each(|(whole, calls)| whole.system_calls = Some(calls));
-    }
+    // Each of them was marked when it was kept.
+    wholes(&mut answered).zip(calls).for_each(|(whole, calls)| whole.system_calls = Some(calls));
     Ok(answered)
 }
 

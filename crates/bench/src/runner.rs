@@ -30,6 +30,8 @@ pub struct Plan {
     pub repeats: usize,
     /// How targets in memory follow each other.
     pub follow: Follow,
+    /// Whether instructions of the library are counted too, in a simulated processor.
+    pub simulates: bool,
     /// Where random numbers begin.
     pub seed: u64,
     /// As whom calls are made: user and group; as who started the program if there is none.
@@ -124,6 +126,8 @@ pub struct Outcome {
     pub found: Vec<Found>,
     /// What each target was made with when it was made last.
     pub options: Vec<Vec<String>>,
+    /// What was not tried, as it makes no sense: an experiment on a target, and why.
+    pub left_out: Vec<String>,
     /// What failed, in words, without paths of directories.
     pub failures: Vec<String>,
 }
@@ -149,6 +153,7 @@ pub fn run(plan: &Plan, room: Option<&Room>, watcher: &mut dyn Watcher) -> Resul
             wanted,
             target,
             options: Vec::new(),
+            left_out: Vec::new(),
             failures: Vec::new(),
             in_vain: 0,
         });
@@ -168,12 +173,14 @@ pub fn run(plan: &Plan, room: Option<&Room>, watcher: &mut dyn Watcher) -> Resul
     }
     for alive in targets {
         outcome.options.push(alive.options);
+        outcome.left_out.extend(alive.left_out);
         outcome.failures.extend(alive.failures);
     }
     Ok(outcome)
 }
 
-/// In so many rounds repeating may be in vain before it is given up.
+/// In so many rounds one after the other repeating may be in vain before it is given up, until a
+/// run is not disturbed.
 const IN_VAIN_MAX: usize = 3;
 
 /// A target, what was wanted, and what became of it.
@@ -181,8 +188,9 @@ struct Alive<'p> {
     wanted: &'p Wanted,
     target: Box<dyn Target>,
     options: Vec<String>,
+    left_out: Vec<String>,
     failures: Vec<String>,
-    /// Rounds of this set of parameters in which repeating did not help.
+    /// Rounds since it was not disturbed last.
     in_vain: usize,
 }
 
@@ -224,9 +232,8 @@ impl Point<'_> {
                 rows: targets.iter().map(row).collect(),
             })
             .collect();
-        targets.iter_mut().for_each(|alive| alive.in_vain = 0);
+        let mut has_failed = self.left_out(targets, watcher);
         self.count(targets, &mut found, watcher);
-        let mut has_failed = vec![false; targets.len()];
         let mut done = 0;
         'rounds: for round in 0..=self.plan.rounds {
             for group in self.groups(targets, &has_failed, round) {
@@ -275,6 +282,32 @@ impl Point<'_> {
         groups
     }
 
+    /// Which targets can't do the experiment. Of each it is told once.
+    fn left_out(&self, targets: &mut [Alive<'_>], watcher: &mut dyn Watcher) -> Vec<bool> {
+        let mut all = Vec::new();
+        for alive in targets {
+            let lack = self.lack(alive);
+            all.push(lack.is_some());
+            let Some(lack) = lack else { continue };
+            let text =
+                format!("{} on {}: left out: {lack}", self.experiment.id(), alive.wanted.label);
+            if !alive.left_out.contains(&text) {
+                watcher.note(&text);
+                alive.left_out.push(text);
+            }
+        }
+        all
+    }
+
+    /// Why a target can't do the experiment, if it can't.
+    fn lack(&self, alive: &Alive<'_>) -> Option<&'static str> {
+        let is_memory = alive.wanted.name == Name::Memory;
+        if self.count_parts() > 1 && is_memory && self.experiment.has_files() {
+            return Some("it keeps nothing from one process to the next");
+        }
+        self.experiment.lack(&alive.wanted.name)
+    }
+
     /// Leaves a target out from now on.
     fn fail(
         &self,
@@ -320,7 +353,7 @@ impl Point<'_> {
         let mut best = run(targets);
         for _ in 0..repeats {
             if marks(&best) == 0 || round == 0 || best.iter().any(Result::is_err) {
-                return best;
+                break;
             }
             let again = run(targets);
             if marks(&again) < marks(&best) || again.iter().any(Result::is_err) {
@@ -329,9 +362,9 @@ impl Point<'_> {
         }
         // What disturbs it every time is its own doing.
         let is_disturbed = marks(&best) > 0;
-        for one in group {
+        for one in group.iter().filter(|_| round > 0) {
             if let Some(alive) = targets.get_mut(*one) {
-                alive.in_vain += usize::from(is_disturbed && round > 0);
+                alive.in_vain = if is_disturbed { alive.in_vain + 1 } else { 0 };
             }
         }
         best
@@ -353,21 +386,8 @@ impl Point<'_> {
         Ok(measured)
     }
 
-    /// Makes a target, if it can be used.
+    /// Makes a target.
     fn make(&self, alive: &mut Alive<'_>) -> Result<()> {
-        let refused = |target: &str, reason: &str| Error::Target {
-            target: target.to_owned(),
-            reason: reason.to_owned(),
-        };
-        let is_memory = alive.wanted.name == Name::Memory;
-        if self.count_parts() > 1 && is_memory && self.experiment.has_files() {
-            return Err(refused("memory", "keeps nothing from one process to the next"));
-        }
-        let is_directory = matches!(alive.target.answering(), Answering::Directory { .. });
-        if self.experiment.program().is_some() && !is_directory {
-            let reason = "no directory, in which a program could work";
-            return Err(refused(&alive.wanted.label, reason));
-        }
         if self.experiment.has_files() {
             alive.target.make(self.need, self.plan.user)?;
             alive.options = alive.target.options();

@@ -26,6 +26,8 @@ pub enum Purpose {
     Memory,
     /// Its system calls are counted by who has started it.
     Calls,
+    /// Its instructions are counted, in a simulated processor.
+    Instructions,
 }
 
 /// What a process has to do.
@@ -116,7 +118,9 @@ fn done(request: &Request) -> Result<Answer, Error> {
     let source = match (experiment.reaches(), request.purpose) {
         (true, _) => Source::Later(request.answering.clone()),
         (false, Purpose::Memory) => Source::count(&request.answering)?,
-        (false, Purpose::Time | Purpose::Calls) => Source::reach(&request.answering)?,
+        (false, Purpose::Time | Purpose::Calls | Purpose::Instructions) => {
+            Source::reach(&request.answering)?
+        }
     };
     let mut run = Run::new(&source, request, turn);
     match request.beside {

@@ -2,14 +2,24 @@
 //! (MB 4.6.3).
 
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use super::{Experiment, Need, Phase, Run, Size, Unit, in_range};
 use crate::calls::CallError;
 use crate::machine::caches::Caches;
 use crate::parameters::Parameters;
+use crate::stopwatch::Pieces;
 
 /// Shows what caches do by themselves.
 pub(super) struct Array;
+
+const PHASES: [Phase; 3] = [
+    Phase { id: "write", unit: Unit::Bytes, part: 0 },
+    Phase { id: "read", unit: Unit::Bytes, part: 0 },
+    Phase { id: "read-again", unit: Unit::Bytes, part: 0 },
+];
+/// Least time of each phase: all are done in turn until each has had it.
+const LEAST: Duration = Duration::from_millis(4);
 
 impl Experiment for Array {
     fn id(&self) -> &'static str {
@@ -21,11 +31,6 @@ impl Experiment for Array {
     }
 
     fn phases(&self) -> &'static [Phase] {
-        const PHASES: [Phase; 3] = [
-            Phase { id: "write", unit: Unit::Bytes, part: 0 },
-            Phase { id: "read", unit: Unit::Bytes, part: 0 },
-            Phase { id: "read-again", unit: Unit::Bytes, part: 0 },
-        ];
         &PHASES
     }
 
@@ -53,26 +58,47 @@ impl Experiment for Array {
         let bytes = run.parameters.get("bytes");
         // Pages are there before anything is measured.
         let mut array = vec![1_u32; bytes as usize / size_of::<u32>()];
-        for round in 0..2 {
-            let is_warm = round == 1;
-            for phase in self.phases() {
-                let mut watch = run.begin();
-                // Pieces of a page, so that the clock can be looked at in between.
-                for (number, page) in array.chunks_mut(1024).enumerate() {
-                    if phase.id == "write" {
-                        page.iter_mut().zip(number as u32..).for_each(|(word, new)| *word = new);
-                        black_box(&mut *page);
-                    } else {
-                        let sum = page.iter().fold(0_u32, |sum, word| sum.wrapping_add(*word));
-                        black_box(sum);
-                    }
-                    watch.did(size_of_val(page) as u64);
-                }
-                if is_warm {
-                    run.end(phase.id, watch);
-                }
+        let mut times = ORDER.map(|_| run.pieces());
+        run.begin_all();
+        let mut turns = 0;
+        while turns < 2 || times.iter().any(|time| time.taken() < LEAST) {
+            for (what, time) in ORDER.iter().zip(&mut times) {
+                let begin = Instant::now();
+                what.pass(&mut array);
+                time.add(bytes, begin.elapsed());
+            }
+            if turns == 0 {
+                times.iter_mut().for_each(Pieces::forget);
+            }
+            turns += 1;
+        }
+        let times = times.into_iter().map(Pieces::finish);
+        run.end_all(PHASES.iter().map(|phase| phase.id).zip(times).collect());
+        Ok(())
+    }
+}
+
+/// What is done with the whole array.
+enum Pass {
+    Write,
+    Read,
+}
+
+/// As the phases are.
+const ORDER: [Pass; PHASES.len()] = [Pass::Write, Pass::Read, Pass::Read];
+
+impl Pass {
+    #[inline(never)]
+    fn pass(&self, array: &mut [u32]) {
+        match self {
+            Pass::Write => {
+                array.iter_mut().zip(0..).for_each(|(word, new)| *word = new);
+                black_box(array);
+            }
+            Pass::Read => {
+                let sum = array.iter().fold(0_u32, |sum, word| sum.wrapping_add(*word));
+                black_box(sum);
             }
         }
-        Ok(())
     }
 }

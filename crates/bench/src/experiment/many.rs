@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::{Measured, Run};
 use crate::calls::{Answering, CallError, Calls};
+use crate::machine::disturbance::Waited;
 use crate::process;
 use crate::stopwatch::{BATCH, Batch, Total};
 use crate::trace::{Mark, mark};
@@ -104,6 +105,22 @@ impl Counter {
     }
 }
 
+/// When a thread worked, and the share of that time in which it waited for a processor.
+struct Worked {
+    begin: Instant,
+    end: Instant,
+    waited: f64,
+}
+
+/// The share of its time for which one of them waited most, if each could have had a processor.
+fn waited(all: &[Worked]) -> f64 {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    match all.len() <= processors {
+        true => all.iter().map(|one| one.waited).fold(0.0, f64::max),
+        false => 0.0,
+    }
+}
+
 /// What threads do, looked at from outside.
 struct Watched<'c> {
     counters: &'c [Counter],
@@ -175,8 +192,8 @@ impl Beside {
 /// Nanoseconds of the system's monotonic clock: the same for all processes.
 #[must_use]
 pub(super) fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+    // There is no system without this clock.
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| Duration::from(now).as_nanos() as u64)
 }
 
 impl Run<'_> {
@@ -213,7 +230,7 @@ impl Run<'_> {
                     scope.spawn(move || {
                         let mut calls = source.calls();
                         start.wait();
-                        let begin = Instant::now();
+                        let (begin, waited) = (Instant::now(), Waited::of_thread());
                         if is_traced {
                             mark(Mark::Begin);
                         }
@@ -223,7 +240,8 @@ impl Run<'_> {
                         }
                         has_ended.store(true, Ordering::Release);
                         counter.gate.end();
-                        done.map(|()| (begin, Instant::now()))
+                        let end = Instant::now();
+                        done.map(|()| Worked { begin, end, waited: waited.until_now() })
                     })
                 })
                 .collect();
@@ -233,22 +251,22 @@ impl Run<'_> {
                 Ok(done) => done,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
-            (ended.collect::<Result<Vec<(Instant, Instant)>, CallError>>(), batches)
+            (ended.collect::<Result<Vec<Worked>, CallError>>(), batches)
         });
-        let times = done?;
+        let worked = done?;
         // In the last one somebody had ended.
         if batches.len() > 1 {
             batches.pop();
         }
         if batches.len() < BATCHES_MIN && !has_passed {
-            let begin = times.iter().map(|(begin, _)| *begin).min();
-            let end = times.iter().map(|(_, end)| *end).max();
+            let begin = worked.iter().map(|one| one.begin).min();
+            let end = worked.iter().map(|one| one.end).max();
             let taken = begin.zip(end).map_or(Duration::ZERO, |(begin, end)| end - begin);
             let nanoseconds = watched.slowed(taken);
             batches = vec![Batch { units: watched.units(), nanoseconds }];
         }
         let calls = counters.iter().map(|one| one.calls.load(Ordering::Relaxed)).sum();
-        self.keep(phase, batches, Total { units: watched.units(), calls });
+        self.keep(phase, batches, Total { units: watched.units(), calls }, waited(&worked));
         Ok(())
     }
 

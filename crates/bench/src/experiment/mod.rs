@@ -19,6 +19,7 @@ mod throughput;
 use crate::calls::CallError;
 use crate::machine::caches::Caches;
 use crate::parameters::Parameters;
+use crate::target::Name;
 
 pub use many::{Beside, Counter};
 pub use run::{Measured, Run, Whole};
@@ -127,6 +128,11 @@ pub trait Experiment: Sync {
     /// Effects that its phases show.
     fn effects(&self) -> &'static [Effect] {
         &[]
+    }
+
+    /// Why it can't be done on a target, if it can't.
+    fn lack(&self, _: &Name) -> Option<&'static str> {
+        None
     }
 
     /// The program that it runs, if it is one, and the Debian package that has it. Programs need a

@@ -11,6 +11,7 @@ use crate::machine::caches::Caches;
 use crate::parameters::Parameters;
 use crate::program;
 use crate::stopwatch::Batch;
+use crate::target::{Kind, Name};
 
 /// One of them.
 pub(super) struct Program {
@@ -23,6 +24,8 @@ pub(super) struct Program {
     points: fn(Size) -> Vec<Parameters>,
     /// Its arguments, and what it reads from standard input.
     words: fn(&Parameters) -> (Vec<String>, String),
+    /// Why it does not work on a target that has a directory, if it doesn't.
+    lack: fn(&Name) -> Option<&'static str>,
     /// Phases, each with how much was done, from what it printed and how long it took.
     found: fn(&str, &Parameters, Duration) -> Vec<(&'static str, Batch)>,
 }
@@ -60,6 +63,7 @@ pub(super) const POSTMARK: Program = Program {
         );
         (Vec::new(), input)
     },
+    lack: |_| None,
     found: |_, parameters, taken| {
         let units = parameters.get("transactions");
         vec![("all", Batch { units, nanoseconds: taken.as_nanos() as u64 })]
@@ -88,6 +92,7 @@ pub(super) const BONNIE: Program = Program {
         }
         (words, String::new())
     },
+    lack: |_| None,
     found: |printed, _, _| {
         // Its last line is a table of one row; the rates of the six phases, each with a share of a
         // processor, stand before the latencies.
@@ -147,6 +152,8 @@ pub(super) const FIO: Program = Program {
                 "--directory=.".into(),
                 "--ioengine=psync".into(),
                 "--invalidate=0".into(),
+                // As ours: by default they begin where malloc(3) lets them, and copies take longer.
+                "--iomem_align=4096".into(),
                 // The same bytes each time, as ours: by default it changes some of them.
                 "--scramble_buffers=0".into(),
                 "--thread".into(),
@@ -156,6 +163,7 @@ pub(super) const FIO: Program = Program {
         }
         (words, String::new())
     },
+    lack: |_| None,
     found: |printed, parameters, _| {
         // Notes may stand before it.
         let json = printed.find('{').and_then(|at| printed.get(at..)).unwrap_or_default();
@@ -169,7 +177,7 @@ pub(super) const FIO: Program = Program {
             // part of its rate, and not of its latencies.
             let rate = match parameters.get("latency") {
                 1 => {
-                    let each = side.get("lat_ns")?.get("mean")?.as_f64()?;
+                    let each = side.get("clat_ns")?.get("mean")?.as_f64()?;
                     parameters.get("request") as f64 * 1e9 / each
                 }
                 _ => side.get("bw_bytes")?.as_f64()?,
@@ -196,6 +204,7 @@ pub(super) const DBENCH: Program = Program {
         let clients = parameters.get("clients").to_string();
         (["-D", ".", "-t", &seconds, &clients].map(str::to_owned).to_vec(), String::new())
     },
+    lack: |_| None,
     found: |printed, _, _| {
         let line = printed.lines().find_map(|line| line.strip_prefix("Throughput "));
         let mebibytes =
@@ -208,7 +217,7 @@ pub(super) const DBENCH: Program = Program {
 /// Wheeler's fs_mark: files that are made and written.
 pub(super) const FS_MARK: Program = Program {
     id: "program-fs_mark",
-    about: "the program fs_mark: files made and written; not on ramfs, which tells no size",
+    about: "the program fs_mark: files made and written",
     phases: &[Phase { id: "create", unit: Unit::Files, part: 0 }],
     binary: ("fs_mark", "fsmark"),
     points: |size| {
@@ -220,6 +229,11 @@ pub(super) const FS_MARK: Program = Program {
         let (files, bytes, directories) = (number("files"), number("bytes"), number("directories"));
         let words = ["-d", ".", "-S", "0", "-n", &files, "-s", &bytes, "-D", &directories];
         (words.map(str::to_owned).to_vec(), String::new())
+    },
+    lack: |target| {
+        // It divides by the size of the file system.
+        let is_ramfs = *target == Name::Kernel(Kind::Ramfs);
+        is_ramfs.then_some("it tells no size of itself, by which the program divides")
     },
     found: |printed, _, _| {
         // The row below the heads: use of the space, count, size, files per second, overhead.
@@ -268,6 +282,15 @@ impl Experiment for Program {
         let clients = number("clients") * (64 << 20);
         let bytes = if number("request") > 0 { 0 } else { files.saturating_mul(each) };
         Ok(Need { bytes: bytes + transfers + clients, files: files + 2048 })
+    }
+
+    fn lack(&self, target: &Name) -> Option<&'static str> {
+        match target {
+            Name::Null | Name::SystemCall | Name::Memory | Name::Conquest => {
+                Some("it has no directory, in which a program could work")
+            }
+            Name::Fuse | Name::Kernel(_) | Name::Directory(_) => (self.lack)(target),
+        }
     }
 
     fn program(&self) -> Option<(&'static str, &'static str)> {

@@ -8,6 +8,7 @@ use crate::machine::disturbance::{Counted, Disturbance};
 use crate::machine::work::{Done, Stores, Work};
 use crate::parameters::Parameters;
 use crate::random::Random;
+use crate::simulation::Simulated;
 use crate::stopwatch::{Batch, Pieces, Stopwatch, Total};
 use crate::trace::{Mark, mark};
 use crate::turns::Turn;
@@ -40,6 +41,9 @@ pub struct Whole {
     pub stores: Option<Stores>,
     /// System calls, if they were counted.
     pub system_calls: Option<u64>,
+    /// What was done in a simulated processor, if it was.
+    #[serde(default)]
+    pub simulated: Option<Simulated>,
 }
 
 /// What there was when a phase began.
@@ -108,9 +112,9 @@ impl<'s> Run<'s> {
         self.turn
     }
 
-    /// Whether marks are made for who counts system calls.
+    /// Whether marks are made for who counts system calls, or instructions.
     pub(super) fn is_traced(&self) -> bool {
-        self.request.purpose == Purpose::Calls
+        matches!(self.request.purpose, Purpose::Calls | Purpose::Instructions)
     }
 
     fn mark(&self, what: Mark) {
@@ -145,7 +149,7 @@ impl<'s> Run<'s> {
     pub fn end(&mut self, phase: &'static str, watch: Stopwatch) {
         self.mark(Mark::End);
         let total = watch.total();
-        self.keep(phase, watch.stop(), total);
+        self.keep(phase, watch.stop(), total, 0.0);
     }
 
     /// Ends the phase `phase`, of which `others` are parts that count something else: how many
@@ -204,8 +208,15 @@ impl<'s> Run<'s> {
         }));
     }
 
-    /// Keeps the phase that has begun, in which `total` was done.
-    pub(super) fn keep(&mut self, phase: &'static str, batches: Vec<Batch>, total: Total) {
+    /// Keeps the phase that has begun, in which `total` was done; other threads than this one
+    /// waited for a processor for the share `waited` of the time.
+    pub(super) fn keep(
+        &mut self,
+        phase: &'static str,
+        batches: Vec<Batch>,
+        total: Total,
+        waited: f64,
+    ) {
         let begun = self.begun.take();
         let mut work = begun.as_ref().map(|begun| begun.done.until_now()).unwrap_or_default();
         if self.turn.is_some() {
@@ -214,8 +225,9 @@ impl<'s> Run<'s> {
         }
         let began = begun.as_ref().map_or(0, |begun| begun.at);
         let disturbance = begun.map(|begun| begun.counted.until_now()).unwrap_or_default();
+        let disturbance = Disturbance { waited: disturbance.waited.max(waited), ..disturbance };
         let (phase, stores) = (phase.to_owned(), self.source.take_counts().map(Stores::from));
-        let whole = Some(Whole { total, work, stores, system_calls: None });
+        let whole = Some(Whole { total, work, stores, ..Whole::default() });
         self.measured.push(Measured { phase, began, batches, disturbance, whole });
         self.mark(Mark::Kept);
         self.end_turn();

@@ -96,6 +96,30 @@ impl Counted {
     }
 }
 
+/// How long a thread has waited for a processor up to a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Waited {
+    at: Instant,
+    nanoseconds: u64,
+}
+
+impl Waited {
+    /// How long this thread has. What the system does not tell counts as nothing.
+    #[must_use]
+    pub fn of_thread() -> Waited {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        Waited { at: Instant::now(), nanoseconds: waited(&text) }
+    }
+
+    /// The share of the time since in which this thread has waited.
+    #[must_use]
+    pub fn until_now(&self) -> f64 {
+        let now = Waited::of_thread();
+        let waited = now.nanoseconds.saturating_sub(self.nanoseconds);
+        waited as f64 / 1e9 / (now.at - self.at).as_secs_f64().max(1e-9)
+    }
+}
+
 /// Of `/proc/stat`: ticks that were stolen.
 fn steal(text: &str) -> u64 {
     let all = text.lines().next().unwrap_or_default();
@@ -145,6 +169,18 @@ mod tests {
         assert_eq!(Disturbance { waited: 0.5, ..calm }.mark(), Some("waited"));
         assert_eq!(Disturbance { reclaim: 1, ..calm }.mark(), Some("reclaim"));
         assert_eq!(Disturbance { pressure: 0.03, ..calm }.mark(), Some("pressure"));
+        // More threads than there are processors wait for each other.
+        let threads = 1 + 2 * std::thread::available_parallelism().map_or(1, |count| count.get());
+        let share = || {
+            let (waited, begin) = (Waited::of_thread(), Instant::now());
+            while begin.elapsed() < std::time::Duration::from_millis(200) {}
+            waited.until_now()
+        };
+        let most = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..threads).map(|_| scope.spawn(share)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).fold(0.0, f64::max)
+        });
+        assert!((0.2..1.5).contains(&most), "{most}");
         let since = Counted::now().until_now();
         assert!(since.waited >= 0.0 && since.steal >= 0.0, "{since:?}");
     }

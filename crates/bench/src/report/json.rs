@@ -40,6 +40,8 @@ pub struct Document {
     pub comparisons: Vec<Comparison>,
     /// Effects of the companion paper, where an experiment looks for them.
     pub effects: Vec<EffectEntry>,
+    /// What was not tried, as it makes no sense, in words.
+    pub left_out: Vec<String>,
     /// What failed, in words.
     pub failures: Vec<String>,
 }
@@ -192,6 +194,7 @@ impl Document {
                 .flat_map(Shown::all)
                 .map(EffectEntry::of)
                 .collect(),
+            left_out: outcome.left_out.clone(),
             failures: outcome.failures.clone(),
         }
     }

@@ -18,6 +18,9 @@ pub(super) fn words(found: &Found, row: &Row) -> Option<String> {
     }
     tell(per.journal_bytes, "journal bytes");
     tell(per.shared_lines, "shared lines");
+    tell(per.instructions, "instructions");
+    tell(per.first_misses, "misses of the first cache");
+    tell(per.last_misses, "of the last one");
     if per.works_elsewhere() {
         tell(per.elsewhere_ns.map(|time| time / 1000.0), "us of CPU elsewhere");
     }
@@ -41,6 +44,7 @@ mod tests {
     use crate::machine::work::{Stores, Work};
     use crate::parameters::Parameters;
     use crate::results::Sample;
+    use crate::simulation::Simulated;
     use crate::stopwatch::Total;
     use crate::target::Survives;
 
@@ -76,5 +80,9 @@ mod tests {
         let said = words(&found, &row).unwrap();
         let most = "3 fences (none in RAM), 0 page faults, 0 journal bytes, 9.50 shared lines";
         assert_eq!(said, most);
+        let counts = Simulated { instructions: 123_400, first_misses: 310, last_misses: 0 };
+        row.counted = vec![Whole { simulated: Some(counts), ..whole(Work::default()) }];
+        let said = words(&found, &row).unwrap();
+        assert_eq!(said, "1234 instructions, 3.10 misses of the first cache, 0 of the last one");
     }
 }

@@ -1,5 +1,6 @@
 //! Runs of the library that count instead of taking time: of each set of parameters two, one on a
-//! memory that counts, and one whose system calls are counted.
+//! memory that counts, and one whose system calls are counted; and one in a simulated processor, if
+//! that is wanted.
 
 use super::{Alive, Point, Watcher};
 use crate::Error;
@@ -29,8 +30,10 @@ impl Point<'_> {
         let all = [
             (Purpose::Memory, "what is stored"),
             (Purpose::Calls, "system calls (does somebody trace this process, or forbid it?)"),
+            (Purpose::Instructions, "instructions"),
         ];
-        for (purpose, what) in all {
+        let is_wanted = |purpose| purpose != Purpose::Instructions || self.plan.simulates;
+        for (purpose, what) in all.into_iter().filter(|(purpose, _)| is_wanted(*purpose)) {
             if watcher.is_stopped() {
                 return;
             }

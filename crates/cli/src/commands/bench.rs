@@ -13,6 +13,7 @@ use conquest_bench::report::json::{self, Document};
 use conquest_bench::report::{compare, html, table};
 use conquest_bench::results::Found;
 use conquest_bench::runner::{self, Follow, Plan, Wanted, Watcher};
+use conquest_bench::simulation::SIMULATOR;
 use conquest_bench::target::{Making, Name, ROOT_MOUNTS, Room};
 
 use crate::progress::Progress;
@@ -70,6 +71,9 @@ pub(crate) struct Bench {
     /// How targets in memory follow each other.
     #[arg(long, value_enum, default_value_t = FollowBy::Turns)]
     follow: FollowBy,
+    /// Count instructions of the library and misses of caches too, in a simulated processor; slow.
+    #[arg(long)]
+    instructions: bool,
     /// Where random numbers begin.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -199,6 +203,11 @@ fn keep(args: &Bench, document: &Document) -> Result<()> {
 }
 
 fn measure(args: &Bench, report: &Report) -> Result<()> {
+    let (simulator, package) = SIMULATOR;
+    if args.instructions && !conquest_bench::program::exists(simulator) {
+        let reason = format!("there is no {simulator} (install the package {package})");
+        return Err(Reason::Rule(format!("--instructions: {reason}")));
+    }
     let caches = Caches::visible().unwrap_or_default();
     let experiments = chosen(args, &caches, report)?;
     let mut targets = targets(args, report)?;
@@ -221,6 +230,7 @@ fn measure(args: &Bench, report: &Report) -> Result<()> {
             FollowBy::Turns => Follow::Turns,
             FollowBy::Runs => Follow::Runs,
         },
+        simulates: args.instructions,
         seed: args.seed,
         user: is_root.then(|| user(args)),
         processor: args.processor,
@@ -239,9 +249,14 @@ fn measure(args: &Bench, report: &Report) -> Result<()> {
     drop(told);
     let outcome = outcome.map_err(|error| Reason::rule(error.to_string()))?;
     keep(args, &Document::new(&plan, &outcome, machine))?;
-    match outcome.failures.len() {
-        0 => stop::check(),
-        count => Err(Reason::Rule(format!("{count} of the targets failed"))),
+    if !outcome.failures.is_empty() {
+        let count = outcome.failures.len();
+        return Err(Reason::Rule(format!("{count} of the targets failed")));
+    }
+    stop::check()?;
+    match outcome.found.iter().flat_map(|found| &found.rows).any(|row| !row.rates().is_empty()) {
+        true => Ok(()),
+        false => Err(Reason::rule("nothing was measured")),
     }
 }
 

@@ -74,6 +74,7 @@ impl Settings {
             rounds: self.rounds(),
             repeats: REPEATS,
             follow: Follow::Turns,
+            simulates: false,
             seed: 1,
             user: Some(USER),
             processor: self.processor,

@@ -32,9 +32,14 @@ struct Pair {
 
 /// PostMark: so many transactions that starting it and making directories is nothing, and so few
 /// files that its table of them, which it probes at random, is in the caches.
+///
+/// With the C library's streams it makes two calls more for most files than ours.
 fn postmark(buffering: u64) -> Pair {
     let numbers = [("files", 2000), ("transactions", 100_000), ("low", 512), ("high", 16 << 10)];
-    let how = if buffering == 1 { "streams of the C library" } else { "plain calls" };
+    let (how, bound) = match buffering {
+        1 => ("streams of the C library", Bound::NotSlower(BOUND)),
+        _ => ("plain calls", Bound::Within(BOUND)),
+    };
     Pair {
         about: format!("all, {how}"),
         ours: Side { experiment: "postmark", parameters: Parameters::of(&numbers) },
@@ -42,7 +47,7 @@ fn postmark(buffering: u64) -> Pair {
             experiment: "program-postmark",
             parameters: Parameters::of(&[&numbers[..], &[("buffering", buffering)]].concat()),
         },
-        bound: Bound::Within(BOUND),
+        bound,
     }
 }
 
@@ -76,14 +81,16 @@ fn fio(request: u64, latency: u64, bound: Bound) -> Pair {
 
 fn all() -> Vec<Pair> {
     let within = Bound::Within(BOUND);
+    // A fifth of fio's time is its own there, and what it does in between makes calls slower.
+    let faster = Bound::NotSlower(BOUND);
     vec![
         postmark(0),
         postmark(1),
         bonnie(),
         fio(1 << 20, 0, within),
         fio(64 << 10, 0, within),
-        fio(4 << 10, 1, within),
-        fio(4 << 10, 0, Bound::NotSlower(BOUND)),
+        fio(4 << 10, 1, faster),
+        fio(4 << 10, 0, faster),
     ]
 }
 

@@ -8,13 +8,16 @@ use crate::report::operation::count;
 /// A column: its head, and its number.
 type Column = (&'static str, fn(&PerOperation) -> Option<f64>);
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 12] = [
     ("system calls", |per| per.system_calls),
     ("page faults", |per| Some(per.page_faults)),
     ("fences, if not in RAM", |per| per.fences),
     ("lines written back, if not in RAM", |per| per.written_back),
     ("journal bytes", |per| per.journal_bytes),
     ("shared lines", |per| per.shared_lines),
+    ("instructions", |per| per.instructions),
+    ("misses, first cache", |per| per.first_misses),
+    ("misses, last cache", |per| per.last_misses),
     ("waits", |per| Some(per.waits)),
     ("us of own CPU", |per| Some((per.user_ns + per.system_ns) / 1000.0)),
     ("us of CPU elsewhere", |per| Some(per.elsewhere_ns? / 1000.0)),

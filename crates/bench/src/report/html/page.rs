@@ -17,8 +17,9 @@ const METHOD: &str = "Each experiment was done on all targets in turn, in random
     different things are of different classes. An operation is a file or transaction, or a call \
     that reads or writes where bytes are counted. System calls, fences, lines and bytes of the \
     library were counted in runs of their own; shared lines are those of 64 bytes that are stored \
-    into and that other processes read, without the bytes of files. CPU elsewhere is that of \
-    servers, of threads of the kernel, and of all other programs that ran.";
+    into and that other processes read, without the bytes of files. Instructions and misses are \
+    those of a simulated processor (callgrind). CPU elsewhere is that of servers, of threads \
+    of the kernel, and of all other programs that ran.";
 
 /// `document` as a page.
 #[must_use]
@@ -35,11 +36,12 @@ pub fn page(document: &Document) -> String {
         put!(&mut out, "<li><a href=\"#{0}\">{0}</a></li>", Text(name));
     }
     out.push_str("</ul></nav>\n<main>\n");
-    failures(&mut out, document);
+    listed(&mut out, "What failed", &document.failures);
     for name in names {
         experiment(&mut out, document, name);
     }
     targets(&mut out, document);
+    listed(&mut out, "What was left out", &document.left_out);
     machine(&mut out, document);
     method(&mut out, document);
     out.push_str("</main></body></html>\n");
@@ -57,13 +59,14 @@ fn experiments(document: &Document) -> Vec<&str> {
     names
 }
 
-fn failures(out: &mut String, document: &Document) {
-    if document.failures.is_empty() {
+/// A section of sentences, if there are any.
+fn listed(out: &mut String, title: &str, lines: &[String]) {
+    if lines.is_empty() {
         return;
     }
-    out.push_str("<section><h2>What failed</h2><ul>");
-    for failure in &document.failures {
-        put!(out, "<li>{}</li>", Text(failure));
+    put!(out, "<section><h2>{title}</h2><ul>");
+    for line in lines {
+        put!(out, "<li>{}</li>", Text(line));
     }
     out.push_str("</ul></section>\n");
 }
