@@ -1,6 +1,8 @@
 //! Other people's benchmarks, run as they are in a directory: what our own are compared with.
 
-use std::process::{Command, Stdio};
+use std::io::{Read, Write};
+use std::process::{ChildStderr, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -26,8 +28,34 @@ pub(super) struct Program {
     words: fn(&Parameters) -> (Vec<String>, String),
     /// Why it does not work on a target that has a directory, if it doesn't.
     lack: fn(&Name) -> Option<&'static str>,
-    /// Phases, each with how much was done, from what it printed and how long it took.
-    found: fn(&str, &Parameters, Duration) -> Vec<(&'static str, Batch)>,
+    /// Phases, each with how much was done, from what it said.
+    found: fn(&Said, &Parameters) -> Vec<(&'static str, Batch)>,
+}
+
+/// What a program said.
+#[derive(Default)]
+struct Said {
+    /// On standard output.
+    printed: String,
+    /// On standard error, each piece with when it was heard.
+    noted: Vec<(Duration, String)>,
+    /// How long it took.
+    taken: Duration,
+}
+
+impl Said {
+    /// When it had noted `words`, after `since` bytes of all that it noted; and how many bytes it
+    /// had noted then.
+    fn noted_at(&self, words: &str, since: usize) -> Option<(Duration, usize)> {
+        let all: String = self.noted.iter().map(|(_, piece)| piece.as_str()).collect();
+        let end = since + all.get(since..)?.find(words)? + words.len();
+        let mut before = 0;
+        let ends_here = |(_, piece): &&(Duration, String)| {
+            before += piece.len();
+            before >= end
+        };
+        self.noted.iter().find(ends_here).map(|(time, _)| (*time, end))
+    }
 }
 
 /// Katcher's PostMark. It tells whole seconds only, so all of it is timed from outside.
@@ -64,28 +92,28 @@ pub(super) const POSTMARK: Program = Program {
         (Vec::new(), input)
     },
     lack: |_| None,
-    found: |_, parameters, taken| {
+    found: |said, parameters| {
         let units = parameters.get("transactions");
-        vec![("all", Batch { units, nanoseconds: taken.as_nanos() as u64 })]
+        vec![("all", Batch { units, nanoseconds: said.taken.as_nanos() as u64 })]
     },
 };
 
-/// Coker's Bonnie++: its six phases on empty files.
+/// Coker's Bonnie++: its six phases on empty files. It tells no rate of what takes less than half a
+/// second, so its phases are timed from outside, by what it notes before and after each.
 pub(super) const BONNIE: Program = Program {
     id: "program-bonnie",
     about: "the program bonnie++: its six phases on empty files",
     phases: &super::bonnie::PHASES,
     binary: ("bonnie++", "bonnie++"),
     points: |size| {
-        // It counts in 1,024 files, and tells nothing of what takes less than half a second.
-        let (files, directories) = if size == Size::Smoke { (1, 16) } else { (256, 1024) };
+        // It counts in 1,024 files.
+        let (files, directories) = if size == Size::Smoke { (1, 16) } else { (16, 1024) };
         vec![Parameters::of(&[("kibifiles", files), ("directories", directories)])]
     },
     words: |parameters| {
         let files =
             format!("{}:0:0:{}", parameters.get("kibifiles"), parameters.get("directories"));
-        let words = ["-d", ".", "-s", "0", "-q", "-n", &files];
-        let mut words: Vec<String> = words.map(str::to_owned).to_vec();
+        let mut words = ["-d", ".", "-s", "0", "-n", &files].map(str::to_owned).to_vec();
         // It wants to be told that root means it.
         if rustix::process::geteuid().is_root() {
             words.extend(["-u".into(), "root".into()]);
@@ -93,20 +121,29 @@ pub(super) const BONNIE: Program = Program {
         (words, String::new())
     },
     lack: |_| None,
-    found: |printed, _, _| {
-        // Its last line is a table of one row; the rates of the six phases, each with a share of a
-        // processor, stand before the latencies.
-        let line = printed.lines().last().unwrap_or_default();
-        let fields: Vec<&str> = line.split(',').collect();
-        let rates = fields.iter().skip(BONNIE_FIRST).step_by(2);
-        let phases = super::bonnie::PHASES.iter().zip(rates);
-        phases
-            .filter_map(|(phase, rate)| Some((phase.id, per_second(rate.parse().ok()?))))
-            .collect()
+    found: |said, parameters| {
+        let units = parameters.get("kibifiles") << 10;
+        let mut at = 0;
+        let phases = super::bonnie::PHASES.iter().zip(BONNIE_NOTES);
+        let phase = |(phase, note): (&Phase, &str)| {
+            let (begin, after) = said.noted_at(note, at)?;
+            let (end, after) = said.noted_at("done.", after)?;
+            at = after;
+            let nanoseconds = (end - begin).as_nanos() as u64;
+            Some((phase.id, Batch { units, nanoseconds: nanoseconds.max(1) }))
+        };
+        phases.map_while(phase).collect()
     },
 };
-/// The field of Bonnie++'s row that has the first rate.
-const BONNIE_FIRST: usize = 26;
+/// What Bonnie++ notes when it begins each phase; at the end of each it notes `done.`.
+const BONNIE_NOTES: [&str; super::bonnie::PHASES.len()] = [
+    "Create files in sequential order...",
+    "Stat files in sequential order...",
+    "Delete files in sequential order...",
+    "Create files in random order...",
+    "Stat files in random order...",
+    "Delete files in random order...",
+];
 
 /// Axboe's fio: transfers of one size.
 pub(super) const FIO: Program = Program {
@@ -126,9 +163,7 @@ pub(super) const FIO: Program = Program {
         };
         match size {
             Size::Smoke => vec![point(4096, 1, 1 << 20)],
-            _ => {
-                [1 << 10, 4 << 10, 64 << 10, 1 << 20].map(|size| point(size, 1, 64 << 20)).to_vec()
-            }
+            _ => [4 << 10, 64 << 10, 1 << 20].map(|size| point(size, 1, 64 << 20)).to_vec(),
         }
     },
     words: |parameters| {
@@ -164,7 +199,8 @@ pub(super) const FIO: Program = Program {
         (words, String::new())
     },
     lack: |_| None,
-    found: |printed, parameters, _| {
+    found: |said, parameters| {
+        let printed = said.printed.as_str();
         // Notes may stand before it.
         let json = printed.find('{').and_then(|at| printed.get(at..)).unwrap_or_default();
         let value: Value = serde_json::from_str(json).unwrap_or_default();
@@ -196,7 +232,7 @@ pub(super) const DBENCH: Program = Program {
     binary: ("dbench", "dbench"),
     points: |size| {
         // It tells nothing of the first second.
-        let seconds = if size == Size::Smoke { 2 } else { 5 };
+        let seconds = if size == Size::Smoke { 2 } else { 4 };
         vec![Parameters::of(&[("clients", 1), ("seconds", seconds)])]
     },
     words: |parameters| {
@@ -205,8 +241,8 @@ pub(super) const DBENCH: Program = Program {
         (["-D", ".", "-t", &seconds, &clients].map(str::to_owned).to_vec(), String::new())
     },
     lack: |_| None,
-    found: |printed, _, _| {
-        let line = printed.lines().find_map(|line| line.strip_prefix("Throughput "));
+    found: |said, _| {
+        let line = said.printed.lines().find_map(|line| line.strip_prefix("Throughput "));
         let mebibytes =
             line.and_then(|rest| rest.split(' ').next()).and_then(|one| one.parse().ok());
         let found = mebibytes.filter(|rate: &f64| *rate > 0.0);
@@ -235,14 +271,28 @@ pub(super) const FS_MARK: Program = Program {
         let is_ramfs = *target == Name::Kernel(Kind::Ramfs);
         is_ramfs.then_some("it tells no size of itself, by which the program divides")
     },
-    found: |printed, _, _| {
+    found: |said, _| {
         // The row below the heads: use of the space, count, size, files per second, overhead.
-        let rows = printed.lines().skip_while(|line| !line.contains("Files/sec"));
+        let rows = said.printed.lines().skip_while(|line| !line.contains("Files/sec"));
         let row = rows.skip(1).find(|line| !line.trim().is_empty()).unwrap_or_default();
         let rate = row.split_whitespace().nth(3).and_then(|word| word.parse().ok());
         rate.map(|rate| ("create", per_second(rate))).into_iter().collect()
     },
 };
+
+/// All that comes from `from`, each piece with when it came, until it is closed.
+fn listen(from: Option<ChildStderr>, begin: Instant) -> JoinHandle<Vec<(Duration, String)>> {
+    std::thread::spawn(move || {
+        let (mut noted, mut room) = (Vec::new(), [0; 4096]);
+        let Some(mut from) = from else { return noted };
+        // What can't be read has ended.
+        while let Ok(count @ 1..) = from.read(&mut room) {
+            let piece = String::from_utf8_lossy(room.get(..count).unwrap_or_default());
+            noted.push((begin.elapsed(), piece.into_owned()));
+        }
+        noted
+    })
+}
 
 /// `rate` in a second.
 fn per_second(rate: f64) -> Batch {
@@ -308,20 +358,22 @@ impl Experiment for Program {
         let begin = Instant::now();
         let mut child = command.spawn().map_err(named)?;
         if let Some(mut to) = child.stdin.take() {
-            use std::io::Write;
             // Who does not read it has no need of it.
             let _ = to.write_all(input.as_bytes());
         }
+        let noted = listen(child.stderr.take(), begin);
         let output = child.wait_with_output().map_err(named)?;
         let taken = begin.elapsed();
+        let noted = noted.join().unwrap_or_default();
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            let last = said.lines().last().unwrap_or("without a word").to_owned();
+            let all: String = noted.into_iter().map(|(_, piece)| piece).collect();
+            let last = all.trim().lines().last().unwrap_or("without a word").to_owned();
             let reason = format!("{}: {last}", output.status);
             return Err(named(std::io::Error::other(reason)));
         }
-        let printed = String::from_utf8_lossy(&output.stdout);
-        let found = (self.found)(printed.trim(), &run.parameters, taken);
+        let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let said = Said { printed, noted, taken };
+        let found = (self.found)(&said, &run.parameters);
         run.end_all(found.into_iter().map(|(phase, batch)| (phase, vec![batch])).collect());
         Ok(())
     }
@@ -332,16 +384,13 @@ mod tests {
     use super::*;
 
     fn found(program: &Program, printed: &str) -> Vec<(&'static str, u64)> {
-        let all = (program.found)(printed, &Parameters::default(), Duration::from_secs(1));
+        let said = Said { printed: printed.into(), ..Said::default() };
+        let all = (program.found)(&said, &Parameters::default());
         all.into_iter().map(|(phase, batch)| (phase, batch.units)).collect()
     }
 
     #[test]
     fn what_programs_print_is_understood() {
-        let bonnie = "1.98,2.00a,host,1,1795393734,,,,,,,,,,,,,,,,,2,,,,16,1391,30,+++++,+++,\
-                      4211,40,1224,40,+++++,+++,2020,30,,,,,,,128ms";
-        let phases = [("create-seq", 1391), ("delete-seq", 4211), ("create-random", 1224)];
-        assert_eq!(found(&BONNIE, bonnie), [&phases[..], &[("delete-random", 2020)]].concat());
         let fio = "note: x\n{\"jobs\": [{\"jobname\": \"read-seq\", \"read\": {\"bw_bytes\": 5},\
                    \"write\": {\"bw_bytes\": 0}}, {\"jobname\": \"write-random\", \"write\":\
                    {\"bw_bytes\": 7}}]}";
@@ -355,5 +404,22 @@ mod tests {
         for program in [&BONNIE, &FIO, &DBENCH, &FS_MARK] {
             assert_eq!(found(program, ""), []);
         }
+    }
+
+    #[test]
+    fn phases_are_timed_by_what_is_noted() {
+        let noted = [
+            (1, "Using uid:0, gid:0.\nCreate files in sequential"),
+            (2, " order..."),
+            (5, "done.\nStat files in sequential order..."),
+            (9, "done."),
+            (10, "\nDelete files in sequential order..."),
+        ];
+        let noted = noted.map(|(ms, piece)| (Duration::from_millis(ms), piece.to_owned()));
+        let said = Said { noted: noted.to_vec(), ..Said::default() };
+        let found = (BONNIE.found)(&said, &Parameters::of(&[("kibifiles", 3)]));
+        let batch = |ms: u64| Batch { units: 3072, nanoseconds: ms * 1_000_000 };
+        // The third one has not ended.
+        assert_eq!(found, [("create-seq", batch(3)), ("stat-seq", batch(4))]);
     }
 }

@@ -39,7 +39,7 @@ fn line(before: &ResultEntry, after: &ResultEntry) -> String {
     let unit = if after.unit == Unit::Bytes.name() { Unit::Bytes } else { Unit::Files };
     let rate = |entry: &ResultEntry| match entry.median {
         Some(median) => number::rate(median, unit),
-        None => "failed".to_owned(),
+        None => "no sample".to_owned(),
     };
     let mut out = format!("{:>9} -> {:>9}", rate(before), rate(after));
     if let Some(ratio) = of_unpaired_ratio(&rates(after), &rates(before)) {

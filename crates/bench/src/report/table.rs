@@ -84,7 +84,7 @@ fn line(found: &Found, row: &Row) -> String {
         format!("{wide}{:.1} %", interval.width() / 2.0 * 100.0)
     });
     let rate = match median.is_nan() {
-        true => "failed".to_owned(),
+        true => "no sample".to_owned(),
         false => number::rate(median, found.phase.unit),
     };
     let _ = write!(out, "{:<16}{rate:>10}{spread:>10}", row.survives.words());

@@ -51,9 +51,9 @@ fn postmark(buffering: u64) -> Pair {
     }
 }
 
-/// Bonnie++: so many files that it tells the rate of each phase.
+/// Bonnie++: so many files that a phase takes some tenths of a second.
 fn bonnie() -> Pair {
-    const KIBIFILES: u64 = 1024;
+    const KIBIFILES: u64 = 256;
     let numbers = |files| Parameters::of(&[files, ("directories", 1024)]);
     Pair {
         about: String::new(),

@@ -29,7 +29,7 @@ pub(super) fn table(out: &mut String, rows: &[&ResultEntry], comparisons: &[&Com
         put!(out, "<tr><th scope=\"row\">{}</th>", Text(&row.target));
         out.push_str("<td class=\"bar\">");
         bar(out, row, scale);
-        let median = row.median.map_or("failed".to_owned(), |rate| number::rate(rate, unit));
+        let median = row.median.map_or("no sample".to_owned(), |rate| number::rate(rate, unit));
         put!(out, "</td><td class=\"number\">{median}</td>");
         put!(out, "<td class=\"number\">{}</td>", interval(row, unit));
         let compared = comparisons.iter().find(|one| one.target == row.target);
