@@ -6,7 +6,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -577,7 +577,10 @@ fn an_interrupted_run_keeps_what_it_has() {
         kill_process(Pid::from_child(&child), signal).unwrap();
     }
     let status = wait(&mut child);
-    assert!(!status.success(), "{status}");
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(status.signal(), Some(Signal::TERM.as_raw()), "{status} {said}");
+    assert!(said.contains("interrupted; what was measured until then is"), "{said}");
     let found = report(json.to_str().unwrap());
     let samples = found["results"][0]["samples"].as_array().unwrap().len();
     assert!((1..100_000).contains(&samples), "{samples}");

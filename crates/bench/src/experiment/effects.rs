@@ -317,6 +317,8 @@ impl Turn {
     fn take(self, run: &mut Run<'_>, all: &mut All) -> Result<(), CallError> {
         match self {
             Turn::AfterWrite => {
+                // What is written is in no cache, as if it had been made just now.
+                run.clean_caches();
                 all.write(&mut *run.calls, true)?;
                 self.phases()
                     .into_iter()

@@ -12,7 +12,7 @@ use super::{Measured, Run};
 use crate::calls::{Answering, CallError, Calls};
 use crate::machine::disturbance::Waited;
 use crate::process;
-use crate::stopwatch::{BATCH, Batch, Total};
+use crate::stopwatch::{BATCH, Batch, Stopwatch, Total};
 use crate::trace::{Mark, mark};
 use crate::turns::Turn;
 use crate::worker::{Answer, Purpose, Request};
@@ -76,22 +76,41 @@ impl Gate {
     }
 }
 
+/// Who is told how far a thread has come.
+pub enum Counter<'c> {
+    /// The clock, if there is one thread: whoever looked from outside would take a part of its
+    /// processor, or of the one that shares a core with that.
+    Alone(&'c mut Stopwatch),
+    /// Who looks from outside.
+    Among(&'c Count),
+}
+
+impl Counter<'_> {
+    /// So many units more are done.
+    #[inline]
+    pub fn did(&mut self, units: u64) {
+        match self {
+            Counter::Alone(watch) => watch.did(units),
+            Counter::Among(count) => count.did(units),
+        }
+    }
+}
+
 /// How far a thread has come. Alone on its lines, so that counting disturbs nobody else.
 #[repr(align(128))]
-pub struct Counter {
+pub struct Count {
     units: AtomicU64,
     calls: AtomicU64,
     gate: Arc<Gate>,
 }
 
-impl Counter {
-    fn new(gate: &Arc<Gate>) -> Counter {
-        Counter { units: AtomicU64::new(0), calls: AtomicU64::new(0), gate: Arc::clone(gate) }
+impl Count {
+    fn new(gate: &Arc<Gate>) -> Count {
+        Count { units: AtomicU64::new(0), calls: AtomicU64::new(0), gate: Arc::clone(gate) }
     }
 
-    /// So many units more are done.
     #[inline]
-    pub fn did(&self, units: u64) {
+    fn did(&self, units: u64) {
         // Only this thread writes it.
         self.units.store(self.units() + units, Ordering::Relaxed);
         self.calls.store(self.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -123,7 +142,7 @@ fn waited(all: &[Worked]) -> f64 {
 
 /// What threads do, looked at from outside.
 struct Watched<'c> {
-    counters: &'c [Counter],
+    counters: &'c [Count],
     gate: &'c Gate,
     turn: Option<Turn>,
     delay: f64,
@@ -131,7 +150,7 @@ struct Watched<'c> {
 
 impl Watched<'_> {
     fn units(&self) -> u64 {
-        self.counters.iter().map(Counter::units).sum()
+        self.counters.iter().map(Count::units).sum()
     }
 
     fn slowed(&self, taken: Duration) -> u64 {
@@ -210,10 +229,25 @@ impl Run<'_> {
         work: W,
     ) -> Result<(), CallError>
     where
-        W: Fn(usize, &mut dyn Calls, &Counter) -> Result<(), CallError> + Sync,
+        W: Fn(usize, &mut dyn Calls, &mut Counter<'_>) -> Result<(), CallError> + Sync,
+    {
+        if count != 1 {
+            return self.several(phase, count, work);
+        }
+        let mut calls = self.source().calls();
+        let mut watch = self.begin();
+        work(0, &mut *calls, &mut Counter::Alone(&mut watch))?;
+        self.end(phase, watch);
+        Ok(())
+    }
+
+    /// The same for more than one.
+    fn several<W>(&mut self, phase: &'static str, count: usize, work: W) -> Result<(), CallError>
+    where
+        W: Fn(usize, &mut dyn Calls, &mut Counter<'_>) -> Result<(), CallError> + Sync,
     {
         let gate = Arc::new(Gate::default());
-        let counters: Vec<Counter> = (0..count).map(|_| Counter::new(&gate)).collect();
+        let counters: Vec<Count> = (0..count).map(|_| Count::new(&gate)).collect();
         let (start, has_ended) = (Barrier::new(count + 1), AtomicBool::new(false));
         // The time is taken here.
         self.clean_caches();
@@ -234,7 +268,7 @@ impl Run<'_> {
                         if is_traced {
                             mark(Mark::Begin);
                         }
-                        let done = work(number, &mut *calls, counter);
+                        let done = work(number, &mut *calls, &mut Counter::Among(counter));
                         if is_traced {
                             mark(Mark::End);
                         }
@@ -383,8 +417,8 @@ mod tests {
     #[test]
     fn threads_stop_while_others_have_the_turn() {
         let gate = Arc::new(Gate::default());
-        let counters: Vec<Counter> = (0..3).map(|_| Counter::new(&gate)).collect();
-        let sum = || counters.iter().map(Counter::units).sum::<u64>();
+        let counters: Vec<Count> = (0..3).map(|_| Count::new(&gate)).collect();
+        let sum = || counters.iter().map(Count::units).sum::<u64>();
         let is_over = AtomicBool::new(false);
         // Told at the end, when nobody waits for anybody.
         let (mut moved, mut stuck) = (0, 0);

@@ -90,12 +90,13 @@ impl Experiment for Throughput {
             fill(run, thread, bytes, &content)?;
         }
         let seed = run.random.number();
+        let in_order: Vec<u64> = (0..bytes / request).map(|at| at * request).collect();
         for phase in PHASES {
             let is_read = phase.id.starts_with("read");
             let is_random = phase.id.ends_with("random");
             run.threads(phase.id, threads as usize, |thread, calls, counter| {
                 let mut random = Random::new(seed ^ thread as u64);
-                let mut offsets: Vec<u64> = (0..bytes / request).map(|at| at * request).collect();
+                let mut offsets = in_order.clone();
                 let mut buffer = Buffer::of(content.get(..request as usize).unwrap_or_default());
                 let buffer = buffer.bytes();
                 let flags = if is_read { OFlags::RDONLY } else { OFlags::WRONLY };

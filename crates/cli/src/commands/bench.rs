@@ -253,7 +253,9 @@ fn measure(args: &Bench, report: &Report) -> Result<()> {
         let count = outcome.failures.len();
         return Err(Reason::Rule(format!("{count} of the targets failed")));
     }
-    stop::check()?;
+    if stop::requested() {
+        return Err(Reason::rule("interrupted; what was measured until then is in the report"));
+    }
     match outcome.found.iter().flat_map(|found| &found.rows).any(|row| !row.rates().is_empty()) {
         true => Ok(()),
         false => Err(Reason::rule("nothing was measured")),
