@@ -33,6 +33,8 @@ pub enum Kind {
 
 /// Least bytes of a device: XFS takes no less.
 const DEVICE_MIN: u64 = 512 << 20;
+/// Bytes of a huge page.
+const HUGE: u64 = 2 << 20;
 /// Bytes that a file of a kind takes at most besides its content.
 const PER_FILE: u64 = 1 << 10;
 
@@ -63,7 +65,7 @@ impl Kind {
         match self {
             Kind::Ramfs => "the kernel's page cache and nothing else",
             Kind::Tmpfs => "the kernel's file system in memory",
-            Kind::TmpfsHuge => "tmpfs in huge pages (huge=always)",
+            Kind::TmpfsHuge => "tmpfs in huge pages, where files fill them",
             Kind::Ext2 => "ext2, on a loop device on a disk",
             Kind::Ext3 => "ext3, on a loop device on a disk",
             Kind::Ext4 => "ext4, on a loop device on a disk",
@@ -199,17 +201,22 @@ impl Kernel {
 
 impl Target for Kernel {
     fn make(&mut self, need: Need, owner: Option<(u32, u32)>) -> Result<()> {
-        let memory = need.bytes + need.files * (PER_FILE + 4096);
+        let is_huge = self.kind == Kind::TmpfsHuge;
+        // Who has small files lets none of them take a huge page.
+        let huge = match (is_huge, need.bytes >= need.files.saturating_mul(HUGE)) {
+            (true, true) => ",huge=always",
+            (true, false) => ",huge=within_size",
+            (false, _) => "",
+        };
+        let rounded = if huge.ends_with("always") { HUGE } else { 4096 };
+        let memory = need.bytes + need.files * (PER_FILE + rounded);
         if self.kind.is_memory() {
             available(self.kind.id(), memory)?;
         }
         match self.kind {
             Kind::Ramfs => room::mount("ramfs", &self.at, "ramfs", "mode=755")?,
             Kind::Tmpfs | Kind::TmpfsHuge => {
-                let huge = if self.kind == Kind::TmpfsHuge { ",huge=always" } else { "" };
-                // Huge pages take more than what is in them.
-                let size =
-                    4 * memory + need.files * huge.len().min(1) as u64 * (2 << 20) + (64 << 20);
+                let size = 4 * memory + (64 << 20);
                 let options = format!("mode=755,nr_inodes=0,size={size}{huge}");
                 room::mount("tmpfs", &self.at, "tmpfs", &options)?;
             }
