@@ -50,24 +50,28 @@ const EFFECTS: [Effect; 4] = [
     Effect {
         id: "after-write",
         about: "the first read of a file that was just written, against the second (MB 4)",
+        is_gain: false,
         original: ["read-after-write", "read-again"],
         corrected: ["read-clean", "read-clean-again"],
     },
     Effect {
         id: "unaligned",
         about: "random accesses at any byte, against sequential ones (MB 5)",
+        is_gain: false,
         original: ["random-unaligned", "sequential"],
         corrected: ["random", "sequential"],
     },
     Effect {
         id: "reuse",
         about: "random accesses to a file that was just read, against sequential ones (MB 6)",
+        is_gain: true,
         original: ["random-reused", "sequential-reused"],
         corrected: ["random", "sequential"],
     },
     Effect {
         id: "extra-call",
         about: "random accesses, against sequential ones that make one call less (MB 6)",
+        is_gain: false,
         original: ["random", "sequential-without-seek"],
         corrected: ["random", "sequential"],
     },

@@ -69,6 +69,8 @@ pub struct Effect {
     pub id: &'static str,
     /// What it is, and where the paper describes it, in a line.
     pub about: &'static str,
+    /// Whether it makes the first phase of a pair faster; slower if not.
+    pub is_gain: bool,
     /// The two phases in which it shows.
     pub original: [&'static str; 2],
     /// The two phases in which it is avoided.

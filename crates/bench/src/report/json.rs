@@ -143,7 +143,9 @@ pub struct EffectEntry {
     pub original: Interval,
     /// The same in the corrected benchmark.
     pub corrected: Interval,
-    /// Whether the effect is there.
+    /// How many times as large the first ratio is as the second one of the same round.
+    pub change: Interval,
+    /// Whether the effect is there, by that.
     pub present: bool,
     /// Whether the corrected benchmark shows none, or less.
     pub mended: bool,
@@ -259,6 +261,7 @@ impl EffectEntry {
             target: shown.target,
             original: shown.original,
             corrected: shown.corrected,
+            change: shown.change,
         }
     }
 }

@@ -55,13 +55,13 @@ fn effects(out: &mut String, shown: &[Shown], width: usize) {
             last = one.effect.id;
             let _ = writeln!(out, "  {last}: {}", one.effect.about);
         }
-        let (target, original, corrected) =
-            (&one.target, three(&one.original), three(&one.corrected));
+        let target = &one.target;
+        let [original, corrected, change] = [&one.original, &one.corrected, &one.change].map(three);
         let verdict = if one.is_present() { "present" } else { "absent" };
         let mended = if one.is_mended() { "" } else { ", no nearer to 1" };
         let _ = writeln!(
             out,
-            "    {target:<width$}  {original} {verdict}; corrected {corrected}{mended}"
+            "    {target:<width$}  {original}; corrected {corrected}{mended}; {verdict}: {change}"
         );
     }
 }

@@ -115,8 +115,10 @@ impl Axes {
         sizes.dedup();
         for size in sizes.iter().step_by(sizes.len().div_ceil(LABELS).max(1)) {
             let (x, y, text) = (self.x(*size), ROOM.1 - 10.0, quantity(*size));
-            let middle = "text-anchor=\"middle\"";
-            put!(out, "<text x=\"{x:.1}\" y=\"{y}\" {middle}>{text}</text>");
+            // At the right there is no room for the other half.
+            let is_last = x > ROOM.0 - AIR - LABEL / 2.0;
+            let (x, anchor) = if is_last { (ROOM.0 - 1.0, "end") } else { (x, "middle") };
+            put!(out, "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>");
         }
     }
 

@@ -16,9 +16,10 @@ pub(super) fn table(out: &mut String, effects: &[&EffectEntry]) {
         ("", "effect"),
         ("", "target"),
         ("number", "with one thing wrong"),
-        ("", "there"),
         ("number", "corrected"),
         ("", "nearer to 1"),
+        ("number", "change"),
+        ("", "there"),
     ] {
         put!(out, r#"<th scope="col" class="{class}">{head}</th>"#);
     }
@@ -28,9 +29,10 @@ pub(super) fn table(out: &mut String, effects: &[&EffectEntry]) {
         put!(out, "<tr><th scope=\"row\">{}</th>", Text(&effect.effect));
         put!(out, "<td>{}</td>", Text(&effect.target));
         put!(out, "<td class=\"number\">{}</td>", ratio(&effect.original));
-        put!(out, "<td>{}</td>", word(effect.present, "present", "absent"));
         put!(out, "<td class=\"number\">{}</td>", ratio(&effect.corrected));
-        put!(out, "<td>{}</td></tr>\n", word(effect.mended, "yes", "no"));
+        put!(out, "<td>{}</td>", word(effect.mended, "yes", "no"));
+        put!(out, "<td class=\"number\">{}</td>", ratio(&effect.change));
+        put!(out, "<td>{}</td></tr>\n", word(effect.present, "present", "absent"));
     }
     out.push_str("</tbody></table></div>\n");
 }
