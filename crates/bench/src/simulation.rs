@@ -66,7 +66,8 @@ impl Simulation {
         let last = (last / 2 + 1).next_power_of_two().max(LAST[0] * LAST[1]);
         let mut command = Command::new(SIMULATOR.0);
         command.env("PATH", program::path());
-        command.args(["-q", "--tool=callgrind", "--cache-sim=yes"]);
+        // Its pipes for debuggers would be left behind by who gives up what root has.
+        command.args(["-q", "--vgdb=no", "--tool=callgrind", "--cache-sim=yes"]);
         command.arg(format!("--LL={last},{},{}", LAST[1], LAST[0]));
         command.arg(format!("--zero-before={begin}"));
         command.args([end, kept].map(|mark| format!("--dump-before={mark}")));

@@ -304,7 +304,14 @@ fn instructions_are_counted_in_a_simulated_processor() {
     let mut bench = command(None);
     bench.args(["bench", "sprite-small", "--size", "smoke", "--rounds", "1", "--instructions"]);
     bench.args(["--on", "conquest", "--json"]).arg(&json);
+    // What it leaves behind would be there, where nobody removes what is root's.
+    let temporary = scratch.join("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    bench.env("TMPDIR", &temporary);
     let output = finish(bench.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let left: Vec<_> = std::fs::read_dir(&temporary).unwrap().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
     let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
     assert!(output.status.success() && said.contains(" misses of the first cache, "), "{said}");
     let found = report(json.to_str().unwrap());
