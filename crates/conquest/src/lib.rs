@@ -59,8 +59,8 @@ pub use conquest_pm::persist::WriteBack;
 pub use copy::{RestoreOptions, Restored, SaveOptions, Saved, restore, save};
 pub use error::{Error, Result};
 pub use files::{
-    Credentials, Dir, DirEntry, Entries, File, FileError, Files, Metadata, Node, OpenOptions,
-    Parcel, ReadDir, Resolve,
+    Credentials, Dir, DirEntry, Done, Entries, File, FileError, Files, Metadata, Node, OpenOptions,
+    Operation, Parcel, ReadDir, Resolve,
 };
 pub use id::Id;
 pub use name::Name;

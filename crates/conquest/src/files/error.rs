@@ -52,6 +52,11 @@ impl FileError {
         FileError { name: old, other: Some(Box::new(new)), reason: reason.into() }
     }
 
+    /// The same of a file, or of two, that the caller called otherwise.
+    pub(super) fn called(self, name: Name, other: Option<Name>) -> FileError {
+        FileError { name, other: other.map(Box::new), ..self }
+    }
+
     /// What the caller called the file; the old name where there are two.
     #[must_use]
     pub fn name(&self) -> &Name {

@@ -15,6 +15,7 @@ use conquest_fs::open::{BUFFERS_MAX, End, OpenFile, Whence};
 use super::handle::Handle;
 use super::local::with_copy;
 use super::{Metadata, Node};
+use crate::name::Name;
 use crate::{Fs, Result};
 
 /// An open file, like [`std::fs::File`]. Dropping it closes it.
@@ -35,6 +36,12 @@ impl File {
 
     pub(super) fn into_handle(self) -> Handle {
         self.0
+    }
+
+    /// The same, which the caller called otherwise.
+    pub(super) fn called(mut self, name: Name) -> File {
+        self.0.set_name(name);
+        self
     }
 
     /// Does `work` with it.

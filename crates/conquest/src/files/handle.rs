@@ -52,6 +52,11 @@ impl Handle {
         Called::Kept(&self.name)
     }
 
+    /// Lets the caller have called it so.
+    pub(super) fn set_name(&mut self, name: Name) {
+        self.name = name;
+    }
+
     /// What it is, in whatever process.
     pub(super) fn description(&self) -> &OpenFile {
         &self.open

@@ -12,6 +12,7 @@
 
 pub(crate) mod actor;
 mod attributes;
+mod bundle;
 mod credentials;
 mod dir;
 mod entries;
@@ -28,6 +29,7 @@ mod parcel;
 mod paths;
 mod whole;
 
+pub use bundle::{Done, Operation};
 pub use credentials::Credentials;
 pub use dir::Dir;
 pub use entries::{DirEntry, Entries, ReadDir};

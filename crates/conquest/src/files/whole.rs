@@ -1,6 +1,8 @@
-//! Whole files.
+//! Files that are opened for one operation.
 
 use std::path::Path;
+
+use conquest_fs::open::UNOPENED_MAX;
 
 use super::{Files, OpenOptions};
 use crate::Result;
@@ -9,6 +11,20 @@ use crate::Result;
 const MORE: usize = 32 << 10;
 
 impl Files {
+    /// Reads bytes of the file at `path` from byte `offset` on, as if it were opened, read and
+    /// closed: how many bytes, fewer than there is room for only at the end.
+    ///
+    /// # Errors
+    /// As open(2) and pread(2).
+    pub fn read_at(&self, path: impl AsRef<Path>, out: &mut [u8], offset: u64) -> Result<usize> {
+        if out.len() <= UNOPENED_MAX {
+            return self.at(path.as_ref(), |fs, who, at| fs.read_unopened(who, at, offset, out));
+        }
+        let file = self.open(path)?;
+        let read = file.read_at(out, offset)?;
+        file.close().map(|()| read)
+    }
+
     /// All bytes of the file at `path`.
     ///
     /// # Errors

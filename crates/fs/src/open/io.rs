@@ -27,15 +27,18 @@ impl OpenFile {
     }
 }
 
+/// Whether a look at the content of `inode` is to be noted: if it is the first one since a change,
+/// or the last one was more than a day before the file was opened (relatime, mount(8)).
+pub(super) fn is_look_due(inode: &Inode, is_old: bool) -> bool {
+    // Times of one moment are equal: the look comes after the change.
+    let is_seen = inode.atime > inode.mtime && inode.atime > inode.ctime;
+    (!is_seen || is_old) && inode.flags & flag::NOATIME == 0
+}
+
 impl<M: Memory, H: Host> FileSystem<M, H> {
-    /// Whether a look through `open` at the content of `inode` is to be noted: if it is the first
-    /// one since a change, or since a day before the file was opened (relatime, mount(8)).
+    /// Whether a look through `open` at the content of `inode` is to be noted.
     pub(super) fn notes_access(&self, open: &OpenFile, inode: &Inode) -> bool {
-        // Times of one moment are equal: the look comes after the change.
-        let is_seen = inode.atime > inode.mtime && inode.atime > inode.ctime;
-        let is_old = open.old_access == Some(inode.atime);
-        (!is_seen || is_old)
-            && inode.flags & flag::NOATIME == 0
+        is_look_due(inode, open.old_access == Some(inode.atime))
             && !self.status(open).no_access_time
     }
 

@@ -23,6 +23,7 @@ mod path;
 mod position;
 pub mod share;
 mod sync;
+mod unopened;
 mod vector;
 
 pub use copy::End;
@@ -30,6 +31,7 @@ pub use flags::How;
 pub use keep::bury;
 pub(crate) use keep::{keeper, orphan_of, present};
 pub use position::Whence;
+pub use unopened::UNOPENED_MAX;
 pub use vector::BUFFERS_MAX;
 
 use conquest_access::{self as access, Credentials, Errno};

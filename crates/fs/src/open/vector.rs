@@ -34,14 +34,14 @@ struct Manner {
 }
 
 /// Where a call begins, and how many bytes it moves at most: the kernel's checks of its arguments.
-fn check_range(from: u64, lens: impl Iterator<Item = usize>) -> Result<u64> {
+pub(super) fn check_range(from: u64, lens: impl Iterator<Item = usize>) -> Result<u64> {
     let len = lens.fold(0_u64, |sum, len| sum.saturating_add(len as u64)).min(CALL_MAX);
     let is_possible = len == 0 || from.saturating_add(len) < 1 << 63;
     if is_possible { Ok(len) } else { Err(Errno::EINVAL.into()) }
 }
 
 /// Refuses what would be a negative offset.
-fn check_offset(at: Option<u64>) -> Result<()> {
+pub(super) fn check_offset(at: Option<u64>) -> Result<()> {
     if at.is_some_and(|at| at >= 1 << 63) { Err(Errno::EINVAL.into()) } else { Ok(()) }
 }
 
