@@ -22,7 +22,7 @@ use support::{
     text, wait,
 };
 
-const EXPERIMENTS: [&str; 13] = [
+const EXPERIMENTS: [&str; 14] = [
     "sprite-small",
     "sprite-large-original",
     "sprite-large",
@@ -34,6 +34,7 @@ const EXPERIMENTS: [&str; 13] = [
     "bonnie",
     "throughput",
     "metadata",
+    "bundle",
     "shared-file",
     "scaling",
 ];

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{CWD, Mode, OFlags, RawDir, SeekFrom};
 
+use super::bundle::{Bundled, Bundler};
 use super::slots::Slots;
 use super::{CallError, Calls, ENTRIES, Opened, Outcome};
 
@@ -13,6 +14,7 @@ use super::{CallError, Calls, ENTRIES, Opened, Outcome};
 #[derive(Default)]
 pub struct Directory {
     files: Slots<OwnedFd>,
+    bundler: Bundler,
 }
 
 impl Calls for Directory {
@@ -92,5 +94,9 @@ impl Calls for Directory {
             count += u64::from(!matches!(entry.file_name().to_bytes(), b"." | b".."));
         }
         Ok(count)
+    }
+
+    fn bundle(&mut self, files: &mut [Bundled<'_>]) -> Outcome<()> {
+        self.bundler.run(files)
     }
 }

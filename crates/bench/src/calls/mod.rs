@@ -3,6 +3,7 @@
 //! An experiment is the same loop over the same calls for every target, so what differs between two
 //! targets is what the calls cost. Each value of [`Calls`] belongs to one thread.
 
+mod bundle;
 mod counted;
 mod directory;
 mod floor;
@@ -18,6 +19,7 @@ use conquest_pm::counting::Counts;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+pub use bundle::{Bundled, FILES_MAX, alone};
 pub use counted::{Counted, CountedFiles};
 pub use directory::Directory;
 pub use floor::{Floor, Null, SystemCall};
@@ -92,6 +94,10 @@ pub trait Calls {
     /// Opens a directory, reads all of its entries, and closes it: how many there are, without `.`
     /// and `..`.
     fn list(&mut self, path: &CStr) -> Outcome<u64>;
+    /// Does with all of `files` what is asked for, as one call if that is possible.
+    fn bundle(&mut self, files: &mut [Bundled<'_>]) -> Outcome<()> {
+        files.iter_mut().map(|file| alone(self, file)).fold(Ok(()), Result::and)
+    }
 }
 
 /// What answers a process's calls.

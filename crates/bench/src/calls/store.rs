@@ -5,11 +5,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use conquest::{Attach, Error, File, Files, Store};
+use conquest::{Attach, Error, File, Files, OpenOptions, Operation, Removal, Store};
 use rustix::fs::OFlags;
 
 use super::slots::Slots;
-use super::{CallError, Calls, ENTRIES, Opened, Outcome};
+use super::{Bundled, CallError, Calls, ENTRIES, Opened, Outcome};
 
 /// A store that this process has attached.
 pub struct Attached {
@@ -48,7 +48,9 @@ impl Attached {
     /// The calls of one thread.
     #[must_use]
     pub fn calls(&self) -> StoreFiles {
-        StoreFiles { files: self.files.clone(), open: Slots::default() }
+        let mut to_make = OpenOptions::new();
+        to_make.write(true).create_new(true).mode(0o644);
+        StoreFiles { files: self.files.clone(), open: Slots::default(), to_make }
     }
 
     /// Detaches it.
@@ -65,9 +67,34 @@ impl Attached {
 pub struct StoreFiles {
     files: Files,
     open: Slots<File>,
+    /// How files of a bundle are made.
+    to_make: OpenOptions,
 }
 
 impl StoreFiles {
+    /// What the library does with a file of a bundle, and the name of the call.
+    fn operation<'b>(
+        &'b self,
+        file: &'b mut Bundled<'_>,
+    ) -> (&'static str, &'b CStr, Operation<'b>) {
+        match file {
+            Bundled::Create(path, bytes) => {
+                let options = &self.to_make;
+                let write = Operation::Write { path: name(path), options, offset: 0, bytes };
+                ("write", path, write)
+            }
+            Bundled::Read(path, out) => {
+                ("read", path, Operation::Read { path: name(path), offset: 0, out })
+            }
+            Bundled::Stat(path) => {
+                ("stat", path, Operation::Metadata { path: name(path), follow: true })
+            }
+            Bundled::Unlink(path) => {
+                ("unlink", path, Operation::Remove { path: name(path), how: Removal::File })
+            }
+        }
+    }
+
     #[inline]
     fn file(&mut self, file: Opened, call: &'static str) -> Outcome<&mut File> {
         self.open.get(file).map_err(|error| CallError::of(call, error))
@@ -158,5 +185,19 @@ impl Calls for StoreFiles {
         }
         at("list", path, directory.close())?;
         Ok(count)
+    }
+
+    fn bundle(&mut self, files: &mut [Bundled<'_>]) -> Outcome<()> {
+        let mut named = Vec::with_capacity(files.len());
+        let operations = files.iter_mut().map(|file| {
+            let (call, path, operation) = self.operation(file);
+            named.push((call, path));
+            operation
+        });
+        let done = self.files.bundle(operations);
+        done.into_iter().zip(named).try_for_each(|(done, (call, path))| {
+            std::hint::black_box(at(call, path, done)?);
+            Ok(())
+        })
     }
 }

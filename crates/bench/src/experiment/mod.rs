@@ -3,6 +3,7 @@
 mod array;
 mod attach;
 mod bonnie;
+mod bundle;
 mod effects;
 mod files;
 mod many;
@@ -159,7 +160,7 @@ pub trait Experiment: Sync {
 }
 
 /// All of them.
-pub const ALL: [&dyn Experiment; 18] = [
+pub const ALL: [&dyn Experiment; 19] = [
     &sprite_small::SpriteSmall,
     &sprite_large::ORIGINAL,
     &sprite_large::CORRECTED,
@@ -171,6 +172,7 @@ pub const ALL: [&dyn Experiment; 18] = [
     &bonnie::Bonnie,
     &throughput::Throughput,
     &metadata::Metadata,
+    &bundle::Bundle,
     &shared_file::SharedFile,
     &scaling::Scaling,
     &programs::POSTMARK,
