@@ -10,19 +10,22 @@ use crate::machine::caches::Caches;
 use crate::parameters::Parameters;
 use crate::target::Name;
 
-/// Each operation of `sprite-small`, twice; each phase by a process of its own.
+/// Each operation of `sprite-small`, all of them one by one and then all in bundles; each phase by
+/// a process of its own.
 pub(super) struct Bundle;
 
 const PHASES: [Phase; 8] = [
     Phase { id: "create", unit: Unit::Files, part: 0 },
-    Phase { id: "create-bundled", unit: Unit::Files, part: 1 },
-    Phase { id: "read", unit: Unit::Files, part: 2 },
-    Phase { id: "read-bundled", unit: Unit::Files, part: 3 },
-    Phase { id: "stat", unit: Unit::Files, part: 4 },
-    Phase { id: "stat-bundled", unit: Unit::Files, part: 5 },
-    Phase { id: "unlink", unit: Unit::Files, part: 6 },
+    Phase { id: "read", unit: Unit::Files, part: 1 },
+    Phase { id: "stat", unit: Unit::Files, part: 2 },
+    Phase { id: "unlink", unit: Unit::Files, part: 3 },
+    Phase { id: "create-bundled", unit: Unit::Files, part: 4 },
+    Phase { id: "read-bundled", unit: Unit::Files, part: 5 },
+    Phase { id: "stat-bundled", unit: Unit::Files, part: 6 },
     Phase { id: "unlink-bundled", unit: Unit::Files, part: 7 },
 ];
+/// Operations.
+const OPERATIONS: usize = 4;
 
 impl Experiment for Bundle {
     fn id(&self) -> &'static str {
@@ -54,7 +57,7 @@ impl Experiment for Bundle {
         let bytes = in_range(parameters, "bytes", 0..=1 << 30)?;
         let directories = in_range(parameters, "directories", 1..=1 << 24)?;
         in_range(parameters, "bundle", 1..=FILES_MAX)?;
-        Ok(Need { bytes: 2 * files * bytes, files: 2 * (files + 2 * directories) })
+        Ok(Need { bytes: files * bytes, files: files + 2 * directories })
     }
 
     fn lack(&self, target: &Name) -> Option<&'static str> {
@@ -65,16 +68,22 @@ impl Experiment for Bundle {
 
     fn run(&self, part: usize, run: &mut Run<'_>) -> Result<(), CallError> {
         let phase = self.phases().get(part).map_or("", |phase| phase.id);
-        let (operation, is_bundled) = (part / 2, part % 2 == 1);
-        // The two have files of their own, so that both find them in the same state.
-        let top = if is_bundled { 'b' } else { 'd' };
-        let tree = Tree::of(top, run.parameters.get("files"), run.parameters.get("directories"));
-        if operation == 0 {
-            tree.make(&mut *run.calls)?;
-        }
+        let (operation, is_bundled) = (part % OPERATIONS, part >= OPERATIONS);
+        let tree = Tree::new(run.parameters.get("files"), run.parameters.get("directories"));
         let content = run.random.bytes(run.parameters.get("bytes") as usize);
         // As many whether there are bundles or not: so many caches hold them or don't.
         let mut buffers = vec![content.clone(); run.parameters.get("bundle") as usize];
+        if part == 0 {
+            // Who comes second finds empty directories, and space that was used before: so does
+            // who comes first.
+            tree.make(&mut *run.calls)?;
+            for path in &tree.files {
+                alone(&mut *run.calls, &mut Bundled::Create(path, &content))?;
+            }
+            for path in &tree.files {
+                alone(&mut *run.calls, &mut Bundled::Unlink(path))?;
+            }
+        }
         let mut watch = run.begin();
         for paths in tree.files.chunks(buffers.len()) {
             let files = paths.iter().zip(&mut buffers);

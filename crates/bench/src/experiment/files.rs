@@ -21,15 +21,8 @@ const FAN_OUT: u64 = 16;
 impl Tree {
     /// Of so many files, shared out evenly among so many directories of the second level.
     pub(super) fn new(files: u64, directories: u64) -> Tree {
-        Tree::of('d', files, directories)
-    }
-
-    /// The same in directories whose names begin with `top`.
-    pub(super) fn of(top: char, files: u64, directories: u64) -> Tree {
-        let place = |directory| place(top, directory);
         let directories = directories.clamp(1, files.max(1));
-        let above =
-            (0..directories.div_ceil(FAN_OUT)).map(|at| calls::path(&format!("{top}{at:03}")));
+        let top = (0..directories.div_ceil(FAN_OUT)).map(|at| calls::path(&format!("d{at:03}")));
         let below = (0..directories).map(|at| calls::path(&place(at)));
         // File `f` is in directory `f * directories / files`.
         let first = |directory: u64| {
@@ -39,7 +32,7 @@ impl Tree {
         let of =
             |file: u64| (u128::from(file) * u128::from(directories) / u128::from(files)) as u64;
         Tree {
-            directories: above.chain(below).collect(),
+            directories: top.chain(below).collect(),
             leaves: (0..directories).map(|at| (calls::path(&place(at)), count(at))).collect(),
             files: (0..files)
                 .map(|file| calls::path(&format!("{}/f{file:07}", place(of(file)))))
@@ -53,8 +46,8 @@ impl Tree {
     }
 }
 
-fn place(top: char, directory: u64) -> String {
-    format!("{top}{:03}/e{directory:05}", directory / FAN_OUT)
+fn place(directory: u64) -> String {
+    format!("d{:03}/e{directory:05}", directory / FAN_OUT)
 }
 
 /// Looks at each line of `bytes`, so that no target gets away with bytes that it has not fetched.

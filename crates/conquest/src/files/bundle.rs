@@ -172,6 +172,22 @@ impl Files {
     /// and the second one not. A directory that several operations in a row have before the last
     /// name of their paths is looked for once, and stays the one that was found even if others move
     /// it meanwhile, or take the permission to go there: as if it had been opened.
+    ///
+    /// ```no_run
+    /// use std::path::Path;
+    /// use conquest::{Done, Files, Operation, Result};
+    ///
+    /// /// Bytes of the files of these names; none of those that can't be looked at.
+    /// fn sizes(files: &Files, names: &[&Path]) -> Vec<Option<u64>> {
+    ///     let look = |path| Operation::Metadata { path, follow: true };
+    ///     let done = files.bundle(names.iter().map(|path| look(path)));
+    ///     let size = |one: Result<Done>| match one {
+    ///         Ok(Done::Metadata(found)) => Some(found.len()),
+    ///         _ => None,
+    ///     };
+    ///     done.into_iter().map(size).collect()
+    /// }
+    /// ```
     pub fn bundle<'o>(
         &self,
         operations: impl IntoIterator<Item = Operation<'o>>,
