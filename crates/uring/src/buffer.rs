@@ -1,0 +1,67 @@
+//! Memory for transfers past the kernel's cache: aligned as every device wants it.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use crate::error;
+
+/// Alignment of a buffer: that of a page, which is enough for `O_DIRECT` on every device.
+const ALIGNMENT: usize = 4096;
+
+/// Bytes in memory of their own, which begins with a page and does not move with the value.
+#[derive(Debug)]
+pub struct Buffer {
+    memory: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the memory is the value's alone, and of no thread.
+unsafe impl Send for Buffer {}
+// SAFETY: what is shared can only be looked at.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// With `len` zeros, at least one.
+    ///
+    /// # Errors
+    /// `ENOMEM`; `EINVAL` for none.
+    pub fn new(len: usize) -> io::Result<Buffer> {
+        let layout = match Layout::from_size_align(len, ALIGNMENT) {
+            Ok(layout) if len > 0 => layout,
+            Ok(_) => return Err(error(libc::EINVAL)),
+            Err(_) => return Err(error(libc::ENOMEM)),
+        };
+        // SAFETY: the layout has a size.
+        let memory = NonNull::new(unsafe { alloc_zeroed(layout) });
+        Ok(Buffer { memory: memory.ok_or_else(|| error(libc::ENOMEM))?, layout })
+    }
+
+    pub(crate) fn address(&mut self) -> *mut u8 {
+        self.memory.as_ptr()
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: so many bytes were allocated, were zeros, and live as long as the value.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; and nobody else has the value.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated so, once.
+        unsafe { dealloc(self.memory.as_ptr(), self.layout) }
+    }
+}
