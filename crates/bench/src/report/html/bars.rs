@@ -33,8 +33,8 @@ pub(super) fn table(out: &mut String, rows: &[&ResultEntry], comparisons: &[&Com
         put!(out, "</td><td class=\"number\">{median}</td>");
         put!(out, "<td class=\"number\">{}</td>", interval(row, unit));
         let compared = comparisons.iter().find(|one| one.target == row.target);
-        put!(out, "<td>{}</td>", compared.map_or(String::new(), |one| words(one)));
-        put!(out, "<td>{}</td></tr>\n", row.survives.words());
+        put!(out, "<td class=\"words\">{}</td>", compared.map_or(String::new(), |one| words(one)));
+        put!(out, "<td class=\"words\">{}</td></tr>\n", row.survives.words());
     }
     out.push_str("</tbody></table></div>\n");
 }
