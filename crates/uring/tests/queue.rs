@@ -178,8 +178,9 @@ fn written(file: &mut File) -> usize {
         .count()
 }
 
-/// Requests may go on after their process is gone (mostly they do here). The lock of the description by which they were
-/// made is to be had only when none is left: so it is the proof that nothing can land any more.
+/// Requests may go on after their process is gone (mostly they do here). The lock of the description
+/// by which they were made is to be had only when none is left: so it is the proof that nothing can
+/// land any more.
 #[test]
 fn the_lock_of_a_dead_process_is_free_when_its_last_request_is_done() {
     let place = Place::new("dead");
