@@ -178,7 +178,7 @@ fn written(file: &mut File) -> usize {
         .count()
 }
 
-/// Requests may go on after their process is gone (mostly they do here). The lock of the description
+/// Requests may go on after their process is gone, and mostly do. The lock of the description
 /// by which they were made is to be had only when none is left: so it is the proof that nothing can
 /// land any more.
 #[test]
