@@ -61,7 +61,8 @@ enum Engine {
     Caller(VecDeque<Completion>),
 }
 
-/// A queue.
+/// A queue. It belongs to the process that made it: a forked child must not use or drop its copy,
+/// or it waits for requests, and takes completions, that are its parent's.
 pub struct Queue {
     engine: Engine,
     /// Requests under way, by the numbers that the kernel knows them by.

@@ -181,7 +181,8 @@ impl Ring {
 
     /// Makes `calls`, in any order but where one is to come after the other, and waits for all of
     /// them. Each has its outcome then. What is open in a slot is closed when something else is
-    /// opened there.
+    /// opened there. If the kernel can't be waited for, the process is aborted, as the memory may
+    /// still be in use.
     ///
     /// # Errors
     /// None is made then:

@@ -124,6 +124,25 @@ fn what_comes_behind_a_failure_is_not_made() {
 }
 
 #[test]
+fn what_is_open_in_a_slot_gives_way() {
+    let place = Place::new("slot");
+    std::fs::write(place.0.join("a"), b"aaaa").unwrap();
+    std::fs::write(place.0.join("b"), b"bbbb").unwrap();
+    let (one, other) = (place.path("a"), place.path("b"));
+    let mut ring = Ring::new(4).unwrap();
+    let open = |path| {
+        let open = Call::Open { path, flags: libc::O_RDONLY, mode: 0, slot: 0 };
+        Submitted::new(open, Next::IfDone)
+    };
+    let mut into = [0; 4];
+    let read = Submitted::new(Call::Read { slot: 0, into: &mut into, offset: 0 }, Next::Anytime);
+    let mut calls = [open(&one), open(&other), read];
+    ring.run(&mut calls).unwrap();
+    assert_eq!(outcomes(&calls), [Ok(0), Ok(0), Ok(4)]);
+    assert_eq!(&into, b"bbbb");
+}
+
+#[test]
 fn what_a_ring_can_not_do_is_refused_before_anything_is_done() {
     let errno = |refused: std::io::Result<()>| refused.unwrap_err().raw_os_error();
     assert_eq!(Ring::new(0).unwrap_err().raw_os_error(), Some(libc::EINVAL));
