@@ -1,6 +1,6 @@
 //! What the region of a volume consists of: its kinds of objects.
 
-use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
+use conquest_format::kind::Kind;
 use conquest_pm::Object;
 
 const fn kind(number: u8) -> Kind {
@@ -21,15 +21,42 @@ impl Object for Node {
 /// Bytes of a [`Node`].
 pub const NODE: u64 = 1024;
 
-/// The kinds of a volume's region.
-#[must_use]
-pub fn kinds() -> KindTable {
-    let mut kinds = [KindSpec::UNUSED; KINDS];
-    let specs = [(Node::KIND, KindSpec::object(NODE))];
-    for (kind, spec) in specs {
-        if let Some(place) = kinds.get_mut(usize::from(kind.number())) {
-            *place = spec.unwrap_or(KindSpec::UNUSED);
-        }
-    }
-    kinds
+/// Units of the space by which units of a segment are known.
+#[derive(Debug)]
+pub(crate) struct Names;
+
+impl Object for Names {
+    const KIND: Kind = kind(2);
 }
+
+/// Bytes of [`Names`].
+pub(crate) const NAMES: u64 = 1024;
+
+/// The table of the packets that the region keeps.
+#[derive(Debug)]
+pub(crate) struct Ring;
+
+impl Object for Ring {
+    const KIND: Kind = kind(3);
+}
+
+/// Bytes of a [`Ring`].
+pub(crate) const RING: u64 = 4096;
+
+/// A process that writes.
+#[derive(Debug)]
+pub(crate) struct Writer;
+
+impl Object for Writer {
+    const KIND: Kind = kind(4);
+}
+
+/// Bytes of a [`Writer`].
+pub(crate) const WRITER: u64 = 4096;
+
+/// Checksums of a segment: an object or a run, by their size.
+pub(crate) const SUMS: Kind = kind(5);
+/// Bytes of packets: runs.
+pub(crate) const PACKET: Kind = kind(6);
+/// The table of segments: runs.
+pub(crate) const SEGMENTS: Kind = kind(7);

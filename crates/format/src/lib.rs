@@ -27,6 +27,7 @@ pub mod pointer;
 pub mod saved;
 pub mod superblock;
 pub mod volatile;
+pub mod volume;
 
 pub use check::{Checksum, check16, checksum};
 pub use geometry::Geometry;

@@ -1,0 +1,172 @@
+//! Records into the map.
+
+use conquest_format::volume::{Record, Records, Sums};
+use conquest_format::{Offset, WORD};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::Result;
+use crate::change::{Change, Step};
+use crate::index::{Of, Slot, Use, Word, Words, packet_of, position};
+use crate::map::Extent;
+
+/// Entries of a transaction that the end of a record needs: names, counts, and how far the map is.
+const ENTRIES: u64 = 40;
+/// Entries for each extent that leaves the map.
+const ENTRIES_REMOVED: u64 = 3;
+
+impl<M: Memory, H: Host> Change<'_, M, H> {
+    /// Brings the map to where the stream is, and voids what somebody has left half added; whether
+    /// there was anything to do.
+    pub(crate) fn settle(&mut self) -> Step<bool> {
+        let mut has_done = false;
+        let end = self.tx.root(Word::End);
+        if self.tx.root(Word::Whole) != end {
+            self.void()?;
+            has_done = true;
+        }
+        while self.tx.root(Word::Applied) != self.tx.root(Word::Whole) {
+            self.apply_next()?;
+            has_done = true;
+        }
+        Ok(has_done)
+    }
+
+    /// Voids the records behind those that count.
+    fn void(&mut self) -> Step<()> {
+        while self.tx.root(Word::Applied) != self.tx.root(Word::Whole) {
+            self.apply_next()?;
+        }
+        self.append(&Record::Void, true)?;
+        // The map passes over what is void.
+        let end = self.tx.root(Word::End);
+        self.tx.set(Word::Applied.at(), end)?;
+        Ok(())
+    }
+
+    /// Applies the record at which the map stands.
+    fn apply_next(&mut self) -> Step<()> {
+        let applied = self.tx.root(Word::Applied);
+        let (packet, at) = packet_of(applied);
+        let (open, _) = packet_of(self.tx.root(Word::End));
+        if packet < open && at >= self.tx.slot(packet, Slot::Words) {
+            self.tx.set(Word::Applied.at(), position(packet + 1, 0))?;
+            return Ok(());
+        }
+        let words = self.record_words(packet, at);
+        let mut records = Records::new(&words);
+        let Some(Ok((record, _))) = records.next() else {
+            return Err(self.damaged_stream(packet, at).into());
+        };
+        self.apply(&record, packet)?;
+        self.tx.set(Word::Applied.at(), position(packet, at + record.words()))?;
+        Ok(())
+    }
+
+    fn damaged_stream(&self, packet: u64, at: u64) -> conquest_pm::Error {
+        conquest_pm::Error::Corrupt {
+            what: "record of the stream",
+            offset: Offset::new(self.tx.slot(packet, Slot::Data)),
+            expected: "a record",
+            found: at,
+        }
+    }
+
+    /// Makes the map say what `record`, of packet `packet`, says.
+    pub(crate) fn apply(&mut self, record: &Record<'_>, packet: u64) -> Step<()> {
+        match *record {
+            Record::Write { unit, place, len, sums } => {
+                self.put_sums(place, sums)?;
+                self.lead(Extent { unit, place, len }, packet)
+            }
+            Record::Place { unit, place, len } => self.lead(Extent { unit, place, len }, packet),
+            Record::Hole { unit, len } => self.clear(unit, unit.saturating_add(len), packet),
+            Record::Begin { segment, generation } => {
+                if self.tx.usage(segment).1 != generation {
+                    self.note_begun(segment, Use::Payload, generation, packet)?;
+                }
+                Ok(())
+            }
+            Record::Reserved { units } => {
+                self.tx.set(Word::Reserved.at(), units)?;
+                Ok(())
+            }
+            Record::Void => Ok(()),
+        }
+    }
+
+    /// Makes the map lead to the medium as `extent` says.
+    fn lead(&mut self, extent: Extent, packet: u64) -> Step<()> {
+        self.clear(extent.unit, extent.end(), packet)?;
+        let map = self.volume.map;
+        let segment_units = self.volume.layout.segment;
+        while !map.insert(&mut self.tx, extent, segment_units, ENTRIES)? {
+            self.part()?;
+        }
+        let segment = self.volume.layout.segment_of(extent.place);
+        self.count(segment, extent.len.cast_signed())?;
+        self.add_name(extent)?;
+        Ok(())
+    }
+
+    /// Makes the map lead nowhere from `start..end`.
+    fn clear(&mut self, start: u64, end: u64, packet: u64) -> Step<()> {
+        let map = self.volume.map;
+        let layout = self.volume.layout;
+        loop {
+            let mut removed = |tx: &mut conquest_pm::Tx<'_, M, H>, extent: Extent| {
+                let segment = layout.segment_of(extent.place);
+                let live = tx.segment_at(segment, Of::Live);
+                tx.set(live, tx.get(live).saturating_sub(extent.len))?;
+                tx.set(tx.segment_at(segment, Of::Touched), packet)?;
+                let all = tx.root(Word::Live).saturating_sub(extent.len);
+                tx.set(Word::Live.at(), all)
+            };
+            if map.clear(&mut self.tx, start, end, ENTRIES_REMOVED, ENTRIES, &mut removed)? {
+                return Ok(());
+            }
+            self.part()?;
+        }
+    }
+
+    /// Counts `units` more in `segment`, and in all.
+    fn count(&mut self, segment: u64, units: i64) -> Result<()> {
+        let at = self.tx.segment_at(segment, Of::Live);
+        self.tx.set(at, self.tx.get(at).saturating_add_signed(units))?;
+        let all = self.tx.root(Word::Live).saturating_add_signed(units);
+        self.tx.set(Word::Live.at(), all)?;
+        Ok(())
+    }
+
+    /// Stores the checksums of the units from `place` on. The map does not lead there, so nobody
+    /// looks.
+    fn put_sums(&mut self, place: u64, sums: Sums<'_>) -> Result<()> {
+        let layout = self.volume.layout;
+        let at = self.tx.segment_at(layout.segment_of(place), Of::Sums);
+        let base = self.tx.word(at);
+        if base == 0 {
+            let what = "checksums of a segment";
+            let expected = "that there are some";
+            let error = conquest_pm::Error::Corrupt { what, offset: at, expected, found: 0 };
+            return Err(error.into());
+        }
+        let at = Offset::new(base).plus(place % layout.segment * 4);
+        let bytes: Vec<u8> = sums.iter().flat_map(u32::to_le_bytes).collect();
+        self.volume.core.memory().put_bytes(at, &bytes);
+        Ok(())
+    }
+
+    /// The words of the record at word `at` of packet `packet`, and maybe more.
+    fn record_words(&self, packet: u64, at: u64) -> Vec<u64> {
+        let layout = self.volume.layout;
+        let data = Offset::new(self.tx.slot(packet, Slot::Data));
+        let first = data.plus((conquest_format::volume::HEADER_WORDS as u64 + at) * WORD);
+        let word = |index: u64| self.volume.core.word(first.plus(index * WORD));
+        let room = layout.record_room().saturating_sub(at);
+        let wanted = match Records::len_at(word(0)) {
+            Some(words) => words.min(room),
+            None => 0,
+        };
+        (0..wanted).map(word).collect()
+    }
+}

@@ -1,0 +1,250 @@
+//! Checkpoints: the map on the devices, so that recovery need not read the stream from its start,
+//! and what the stream no longer needs can be used again.
+//!
+//! It is written while others change the map: what they change stands in the stream behind the
+//! packet at which the walk began, so that replaying it sets right whatever the walk has seen. But
+//! what the walk has seen must be in the stream for good: the root that names the checkpoint is
+//! written when the stream is durable to where the walk ended.
+
+use std::sync::PoisonError;
+
+use conquest_format::volume::{Checkpoint, Item, ItemWriter, Leaf, Life, Root, Sums};
+use conquest_format::{Offset, WORD};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::Result;
+use crate::change::Change;
+use crate::index::{LOCK, Of, Slot, Use, Word, Words, packet_of};
+use crate::segments::CHECKPOINT_LEAVES;
+use crate::volume::Volume;
+use crate::writer::Hold;
+
+/// Units that are written at once.
+const AT_ONCE: usize = 64;
+/// Packets after which a checkpoint is due in any case, and the units of the last one that another
+/// packet stands for.
+const PACKETS_LEAST: u64 = 256;
+
+/// A checkpoint being written.
+struct Writing<'v, M: Memory, H: Host> {
+    volume: &'v Volume<M, H>,
+    id: u64,
+    first: u64,
+    /// The segment that is being filled, and the one after it.
+    segment: u64,
+    next: u64,
+    units: u64,
+    items: ItemWriter,
+    bytes: Vec<u8>,
+    /// Where `bytes` go.
+    place: u64,
+    holds: Vec<Hold<'v, M, H>>,
+}
+
+impl<M: Memory, H: Host> Volume<M, H> {
+    /// Writes a checkpoint if enough has come since the last one.
+    pub(crate) fn checkpoint_if_due(&self) -> Result<()> {
+        let (open, _) = packet_of(self.root(Word::End));
+        let since = open.saturating_sub(self.root(Word::RootPacket));
+        if since < PACKETS_LEAST.max(self.root(Word::CheckpointUnits)) {
+            return Ok(());
+        }
+        self.checkpoint()
+    }
+
+    /// Writes a checkpoint: opening the volume after a failure takes less time then, and space that
+    /// was kept for that is free.
+    ///
+    /// # Errors
+    /// Those of the devices.
+    pub fn checkpoint(&self) -> Result<()> {
+        let _turn = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
+        let hold = self.spare_hold()?;
+        let (life, id) = self.change(|change| {
+            let packet = change.seal_all()?;
+            let id = change.tx.root(Word::LastCheckpoint) + 1;
+            change.tx.set(Word::LastCheckpoint.at(), id)?;
+            Ok((change.life(packet), id))
+        })?;
+        let segment = self.checkpoint_segment(id, &hold)?;
+        let mut writing = Writing {
+            volume: self,
+            id,
+            first: segment,
+            segment,
+            next: segment,
+            units: 0,
+            items: ItemWriter::default(),
+            bytes: Vec::new(),
+            place: self.layout.first_place(segment),
+            holds: vec![hold],
+        };
+        writing.name_next()?;
+        self.put_segments(&mut writing)?;
+        self.put_extents(&mut writing)?;
+        writing.put(&Item::Reserved(self.root(Word::Reserved)))?;
+        writing.put(&Item::End)?;
+        writing.finish()?;
+        // All that the walk has seen; and the checkpoint itself.
+        self.flush()?;
+        let found = Checkpoint { id, segment: writing.first, units: writing.units };
+        self.write_root(Some(found), vec![life])?;
+        self.change(|change| {
+            if change.tx.root(Word::RootCheckpoint) < id {
+                change.tx.set(Word::RootCheckpoint.at(), id)?;
+                change.tx.set(Word::RootPacket.at(), life.packet)?;
+                change.tx.set(Word::CheckpointUnits.at(), writing.units)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// A segment for checkpoint `id`.
+    fn checkpoint_segment(&self, id: u64, hold: &Hold<'_, M, H>) -> Result<u64> {
+        self.change(|change| {
+            let (segment, _) = change.begin_segment(Use::Checkpoint, CHECKPOINT_LEAVES)?;
+            hold.set(segment);
+            let last = change.tx.segment_at(segment, Of::Last);
+            change.tx.set(last, id)?;
+            Ok(segment)
+        })
+    }
+
+    /// All segments, and the checksums of those that are in use.
+    fn put_segments(&self, writing: &mut Writing<'_, M, H>) -> Result<()> {
+        let core = self.core.as_ref();
+        for segment in 0..self.layout.segments {
+            let (used, generation, birth, base) = self.core.read(LOCK, |view| {
+                let (used, generation) = view.usage(segment);
+                let birth = view.segment(segment, Of::Birth);
+                Ok((used, generation, birth, view.segment(segment, Of::Sums)))
+            })?;
+            if generation == 0 && used != Use::Bad {
+                continue;
+            }
+            let is_bad = used == Use::Bad;
+            writing.put(&Item::Segment { segment, generation, is_bad, birth })?;
+            if matches!(used, Use::Payload | Use::Stream) && base != 0 {
+                let count = Sums::words(self.layout.segment);
+                let word = |index: u64| core.word(Offset::new(base).plus(index * WORD));
+                writing.put(&Item::Sums { segment, words: (0..count).map(word).collect() })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is mapped.
+    fn put_extents(&self, writing: &mut Writing<'_, M, H>) -> Result<()> {
+        let mut at = Some(0);
+        while let Some(unit) = at {
+            let mut extents = Vec::new();
+            at = self.core.read(LOCK, |view| {
+                extents.clear();
+                self.map.leaf(view, self.core.as_ref(), unit, &mut extents)
+            })?;
+            if !extents.is_empty() {
+                let parts = extents.iter().map(|extent| [extent.unit, extent.place, extent.len]);
+                writing.put(&Item::Extents(parts.collect()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the root that names `checkpoint` and from where on packets count, and waits until it
+    /// is durable.
+    pub(crate) fn write_root(
+        &self,
+        checkpoint: Option<Checkpoint>,
+        lives: Vec<Life>,
+    ) -> Result<u64> {
+        let sequence = self.change(|change| {
+            let sequence = change.tx.root(Word::LastSequence) + 1;
+            change.tx.set(Word::LastSequence.at(), sequence)?;
+            Ok(sequence)
+        })?;
+        let place = self.layout.root_place(sequence);
+        let _hold = self.hold(self.layout.segment_of(place))?;
+        let mut unit = vec![0; self.layout.unit as usize];
+        Root { sequence, checkpoint, lives }.put(self.layout.bind, &mut unit);
+        self.write_units(place, &unit)?;
+        if let Err(source) = self.device.flush() {
+            self.fail()?;
+            return Err(self.device_error("flush", 0, 0, source));
+        }
+        Ok(sequence)
+    }
+}
+
+impl<M: Memory, H: Host> Change<'_, M, H> {
+    /// The stream from packet `packet` on, which is the open one.
+    fn life(&self, packet: u64) -> Life {
+        Life {
+            life: self.tx.root(Word::Life),
+            packet,
+            place: self.tx.slot(packet, Slot::Place),
+            generation: self.tx.slot(packet, Slot::Generation),
+        }
+    }
+}
+
+impl<M: Memory, H: Host> Writing<'_, M, H> {
+    /// Takes the segment that comes after the present one.
+    fn name_next(&mut self) -> Result<()> {
+        let hold = self.volume.spare_hold()?;
+        self.next = self.volume.checkpoint_segment(self.id, &hold)?;
+        self.holds.push(hold);
+        Ok(())
+    }
+
+    fn put(&mut self, item: &Item) -> Result<()> {
+        self.items.put(item);
+        let room = Leaf::room(self.volume.layout.unit) as usize;
+        while self.items.words().len() >= room {
+            self.put_leaf(room)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a unit of the first `count` words that wait.
+    fn put_leaf(&mut self, count: usize) -> Result<()> {
+        let layout = self.volume.layout;
+        let start = self.bytes.len();
+        self.bytes.resize(start + layout.unit as usize, 0);
+        let words = self.items.words().get(..count).unwrap_or_default();
+        let leaf = Leaf { id: self.id, index: self.units, next: self.next, words: 0 };
+        if let Some(unit) = self.bytes.get_mut(start..) {
+            leaf.put(layout.bind, unit, words);
+        }
+        self.items.take(count);
+        self.units += 1;
+        let is_full = self.units.is_multiple_of(layout.segment);
+        if is_full || self.bytes.len() >= AT_ONCE * layout.unit as usize {
+            self.write()?;
+        }
+        if is_full {
+            self.segment = self.next;
+            self.place = layout.first_place(self.segment);
+            self.name_next()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the units that were made.
+    fn write(&mut self) -> Result<()> {
+        if !self.bytes.is_empty() {
+            self.volume.write_units(self.place, &self.bytes)?;
+            self.place += self.bytes.len() as u64 / self.volume.layout.unit;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let count = self.items.words().len();
+        if count > 0 {
+            self.put_leaf(count)?;
+        }
+        self.write()
+    }
+}

@@ -1,0 +1,110 @@
+//! Errors, each naming the object, the reason and the remedy.
+
+use std::path::PathBuf;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A device did not do what it was asked for.
+    #[error("{device}: {action} {bytes} bytes at byte {at}: {source}")]
+    Device {
+        /// The device.
+        device: PathBuf,
+        /// What was being done, as a verb.
+        action: &'static str,
+        /// From which byte on.
+        at: u64,
+        /// How much.
+        bytes: u64,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A device is no member of the volume, or says what can't be.
+    #[error("{device}: {what}; name all members of one volume, as they were made")]
+    Member {
+        /// The device.
+        device: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A volume can't be made so.
+    #[error("{device}: can't be made a volume: {what}")]
+    Shape {
+        /// The device.
+        device: PathBuf,
+        /// Why.
+        what: &'static str,
+    },
+    /// What the map leads to is not what was written, on any copy.
+    #[error(
+        "{device}: block {block} of the volume can't be read: what the device has for it (byte \
+         {at}) is not what was written; restore it from elsewhere, or trim it"
+    )]
+    Damaged {
+        /// The device.
+        device: PathBuf,
+        /// First block of the space that is concerned.
+        block: u64,
+        /// Byte of the device.
+        at: u64,
+    },
+    /// What recovery needs can't be read.
+    #[error("{device}: the volume's {what} can't be read; it can't be opened as it is")]
+    Unreadable {
+        /// The device.
+        device: PathBuf,
+        /// What.
+        what: &'static str,
+    },
+    /// All of the space that there is for payload is in use.
+    #[error("{device}: no space left: {used} of {most} units are in use or reserved; trim some")]
+    NoSpace {
+        /// The device.
+        device: PathBuf,
+        /// Units with payload, and reserved ones.
+        used: u64,
+        /// Units that can be so.
+        most: u64,
+    },
+    /// A range that can't be.
+    #[error("block {block}, {count} blocks: {what}")]
+    Range {
+        /// First block.
+        block: u64,
+        /// Blocks.
+        count: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// More at once than there is room for.
+    #[error("{wanted} ranges in one atomic write are more than {most}; write fewer at once")]
+    TooMany {
+        /// Ranges.
+        wanted: u64,
+        /// Most of them.
+        most: u64,
+    },
+    /// The volume failed before, in this process or another one.
+    #[error("{device}: the volume has failed: {reason}; close it everywhere and open it again")]
+    Failed {
+        /// The device.
+        device: PathBuf,
+        /// What happened.
+        reason: &'static str,
+    },
+    /// Others use the volume in a way that shuts this process out.
+    #[error("{device}: in use by processes that this one can't work with: {what}")]
+    InUse {
+        /// The device.
+        device: PathBuf,
+        /// Why.
+        what: &'static str,
+    },
+    /// The region of the volume.
+    #[error(transparent)]
+    Region(#[from] conquest_pm::Error),
+}
+
+/// Shorthand.
+pub type Result<T> = core::result::Result<T, Error>;

@@ -1,0 +1,327 @@
+//! What stands in the region of a volume, and where.
+//!
+//! The region is an index: everything in it can be made again from the devices. One lock guards all
+//! of it; whoever holds it exclusively sees what its last holder has committed.
+
+use conquest_format::geometry::STATE_ROOTS;
+use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
+use conquest_format::{Offset, PAGE, WORD};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+use conquest_pm::{FreshRun, Object, Tx};
+
+use crate::Result;
+use crate::kinds::{self, Names, Node, Ring, Writer};
+use crate::layout::Layout;
+
+/// The lock.
+pub(crate) const LOCK: u32 = 0;
+/// What this program makes and understands.
+pub(crate) const VERSION: u64 = 1;
+/// Packets that the region keeps: each until it is on the device.
+pub(crate) const RING: u64 = 32;
+
+/// A word of the volume as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Word {
+    /// [`VERSION`], once all else is there.
+    Version,
+    /// The root of the map.
+    Map,
+    /// The table of packets.
+    Ring,
+    /// The first of the [`Writer`]s.
+    Writers,
+    /// The last number that a writer got.
+    WriterNumber,
+    /// Where the next record goes: [`position`].
+    End,
+    /// Behind the last record that counts: those from here to the end are part of something that is
+    /// not whole yet.
+    Whole,
+    /// Behind the last record that the map has.
+    Applied,
+    /// Units of payload in the open packet.
+    Payload,
+    /// Packets below are on the device.
+    Written,
+    /// Packets below were flushed, and all that they name.
+    Durable,
+    /// The highest [`Word::Durable`] that a flushed packet names: what recovery will know at least.
+    Named,
+    /// What packets say that they belong to.
+    Life,
+    /// Where the stream goes to when its segment is full.
+    NextStream,
+    /// Units of payload in use.
+    Live,
+    /// Units reserved.
+    Reserved,
+    /// The first packet that recovery needs.
+    RootPacket,
+    /// Id of its checkpoint.
+    RootCheckpoint,
+    /// The last number that was given to a root.
+    LastSequence,
+    /// The last id that was given to a checkpoint.
+    LastCheckpoint,
+    /// Units of the checkpoint that the newest root names.
+    CheckpointUnits,
+    /// Units of payload since the last flush.
+    Unflushed,
+    /// Not 0: the volume has failed.
+    Failed,
+    /// Segments into which payload goes now, by temperature, plus 1.
+    OpenHot,
+    /// For what was cleaned once.
+    OpenCold,
+    /// For what was cleaned more often.
+    OpenCold2,
+    /// First of the words that lead to the table of segments.
+    Segments = 32,
+}
+
+impl Word {
+    pub(crate) const fn at(self) -> Offset {
+        STATE_ROOTS.plus(self as u64 * WORD)
+    }
+}
+
+/// Position in the stream: a packet's number and words of records in it.
+pub(crate) const fn position(packet: u64, words: u64) -> u64 {
+    packet << POSITION_SHIFT | words
+}
+
+/// Packet and words of a position.
+pub(crate) const fn packet_of(position: u64) -> (u64, u64) {
+    (position >> POSITION_SHIFT, position & ((1 << POSITION_SHIFT) - 1))
+}
+
+const POSITION_SHIFT: u32 = 16;
+
+/// What a segment is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Use {
+    /// For nothing yet, or payload all of which is dead.
+    Payload,
+    /// The stream, with payload in its packets.
+    Stream,
+    /// A checkpoint.
+    Checkpoint,
+    /// Roots.
+    Anchor,
+    /// Nothing any more.
+    Bad,
+}
+
+impl Use {
+    const fn from_word(word: u64) -> Use {
+        match word & 0xFF {
+            0 => Use::Payload,
+            1 => Use::Stream,
+            2 => Use::Checkpoint,
+            3 => Use::Anchor,
+            _ => Use::Bad,
+        }
+    }
+}
+
+/// A word of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Of {
+    /// What it is used for, and how often it was begun.
+    Use,
+    /// Units in it that the map leads to.
+    Live,
+    /// The packet with the last record that made units of it dead, 0 for none.
+    Touched,
+    /// The packet that was open when it was begun.
+    Birth,
+    /// The first of its [`Names`].
+    Names,
+    /// Entries in them.
+    NamesCount,
+    /// Units that were given out.
+    Next,
+    /// Its checksums.
+    Sums,
+    /// The last packet that stands in it, if it is one of the stream; the checkpoint, if it is one
+    /// of those.
+    Last,
+    /// How often what is in it was copied by cleaning, at least.
+    Age,
+}
+
+/// Words of a segment.
+const SEGMENT_WORDS: u64 = 16;
+/// Pages of a run of the table of segments, and how many segments that is.
+const TABLE_PAGES: u64 = 256;
+const PER_TABLE: u64 = TABLE_PAGES * PAGE / (SEGMENT_WORDS * WORD);
+/// Runs of the table.
+const TABLES: u64 = 32;
+/// Most segments of a volume.
+pub(crate) const SEGMENTS_MAX: u64 = PER_TABLE * TABLES;
+
+/// A word of a packet that the region keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Slot {
+    /// Its number.
+    Number,
+    /// Where it stands.
+    Place,
+    /// The generation of its segment.
+    Generation,
+    /// Its units.
+    Units,
+    /// Words of records.
+    Words,
+    /// What it says is durable.
+    Durable,
+    /// Where the stream goes to behind its segment.
+    Next,
+    /// The generation of that.
+    NextGeneration,
+    /// [`Stage`].
+    Stage,
+    /// The writer who has undertaken to write it.
+    Claim,
+    /// Its bytes.
+    Data,
+}
+
+const SLOT_WORDS: u64 = 16;
+const _: () = assert!(RING * SLOT_WORDS * WORD == kinds::RING);
+
+/// How far a packet has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Stage {
+    /// Records are added.
+    Open,
+    /// It does not change any more.
+    Sealed,
+    /// It is on the device.
+    Written,
+}
+
+/// Reads words: of the region as it is, or as a transaction sees it.
+pub(crate) trait Words {
+    /// The word at `at`.
+    fn word(&self, at: Offset) -> u64;
+
+    fn root(&self, word: Word) -> u64 {
+        self.word(word.at())
+    }
+
+    /// Where word `of` of `segment` is.
+    fn segment_at(&self, segment: u64, of: Of) -> Offset {
+        let table = Word::Segments.at().plus(segment / PER_TABLE * WORD);
+        let base = Offset::new(self.word(table));
+        base.plus((segment % PER_TABLE * SEGMENT_WORDS + of as u64) * WORD)
+    }
+
+    fn segment(&self, segment: u64, of: Of) -> u64 {
+        self.word(self.segment_at(segment, of))
+    }
+
+    /// What `segment` is used for, and its generation.
+    fn usage(&self, segment: u64) -> (Use, u64) {
+        let word = self.segment(segment, Of::Use);
+        (Use::from_word(word), word >> 8)
+    }
+
+    /// Where word `of` of the place for packet `number` is.
+    fn slot_at(&self, number: u64, of: Slot) -> Offset {
+        let base = Offset::new(self.root(Word::Ring));
+        base.plus((number % RING * SLOT_WORDS + of as u64) * WORD)
+    }
+
+    fn slot(&self, number: u64, of: Slot) -> u64 {
+        self.word(self.slot_at(number, of))
+    }
+}
+
+impl<M: Memory, H: Host> Words for Tx<'_, M, H> {
+    fn word(&self, at: Offset) -> u64 {
+        self.get(at)
+    }
+}
+
+impl<M: Memory, H: Host> Words for conquest_pm::View<'_, M, H> {
+    fn word(&self, at: Offset) -> u64 {
+        conquest_pm::View::word(self, at)
+    }
+}
+
+impl<M: Memory, H: Host> Words for conquest_pm::Core<M, H> {
+    fn word(&self, at: Offset) -> u64 {
+        self.memory().load(at, core::sync::atomic::Ordering::Acquire)
+    }
+}
+
+/// The word for what a segment is used for.
+pub(crate) const fn use_word(used: Use, generation: u64) -> u64 {
+    used as u64 | generation << 8
+}
+
+/// The kinds of the region of a volume with segments of so many units.
+pub(crate) fn kind_table(layout: &Layout) -> KindTable {
+    let mut table = [KindSpec::UNUSED; KINDS];
+    let sums = match layout.sums_bytes() {
+        small if small < PAGE => KindSpec::object(small),
+        _ => Some(KindSpec::RUN),
+    };
+    let specs = [
+        (Node::KIND, KindSpec::object(kinds::NODE)),
+        (Names::KIND, KindSpec::object(kinds::NAMES)),
+        (Ring::KIND, KindSpec::object(kinds::RING)),
+        (Writer::KIND, KindSpec::object(kinds::WRITER)),
+        (kinds::SUMS, sums),
+        (kinds::PACKET, Some(KindSpec::RUN)),
+        (kinds::SEGMENTS, Some(KindSpec::RUN)),
+    ];
+    for (kind, spec) in specs {
+        if let Some(place) = table.get_mut(usize::from(kind.number())) {
+            *place = spec.unwrap_or(KindSpec::UNUSED);
+        }
+    }
+    table
+}
+
+/// Makes the tables of a volume in a new region: all words 0, no packet open.
+pub(crate) fn make<M: Memory, H: Host>(
+    core: &conquest_pm::Core<M, H>,
+    layout: &Layout,
+) -> Result<()> {
+    core.run(|tx| {
+        let ring = tx.alloc::<Ring>()?;
+        let ring = tx.seal(ring);
+        tx.set(Word::Ring.at(), ring.offset().bytes())
+    })?;
+    for table in 0..layout.segments.div_ceil(PER_TABLE) {
+        let at = Word::Segments.at().plus(table * WORD);
+        core.run(|tx| new_run(tx, kinds::SEGMENTS, TABLE_PAGES, at))?;
+    }
+    let pages = (layout.unit + crate::layout::INLINE) / PAGE;
+    for number in 0..RING {
+        let at = core.slot_at(number, Slot::Data);
+        core.run(|tx| new_run(tx, kinds::PACKET, pages, at))?;
+    }
+    Ok(())
+}
+
+/// Makes a run of zeros, to which the word at `at` leads.
+pub(crate) fn new_run<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    kind: Kind,
+    pages: u64,
+    at: Offset,
+) -> conquest_pm::Result<()> {
+    let run: FreshRun = tx.alloc_run(kind, pages, None)?;
+    let offset = tx.finish_run(run);
+    tx.set(at, offset.bytes())
+}

@@ -1,0 +1,103 @@
+//! The units of the space by which a segment's units are known, or were: what cleaning looks at.
+//!
+//! Each record that leads to units of a segment leaves an entry in its names: from which unit of
+//! the space, to which unit of the segment, how many. Nothing is taken out when that ends; who reads
+//! them asks the map whether it is still so.
+
+use conquest_format::{Offset, WORD};
+use conquest_pm::Ptr;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::Result;
+use crate::change::Change;
+use crate::index::{Of, Words};
+use crate::kinds::{self, Names};
+use crate::map::Extent;
+use crate::volume::Volume;
+
+/// Entries of one object: behind the word that leads to the next one.
+const PER_OBJECT: u64 = (kinds::NAMES / WORD - 1) / 2;
+const LEN_SHIFT: u32 = 32;
+
+const fn entry_at(object: Offset, index: u64) -> Offset {
+    object.plus(WORD + index * 2 * WORD)
+}
+
+impl<M: Memory, H: Host> Change<'_, M, H> {
+    /// Adds the entry for `extent`.
+    pub(crate) fn add_name(&mut self, extent: Extent) -> Result<()> {
+        let layout = self.volume.layout;
+        let segment = layout.segment_of(extent.place);
+        let at = self.tx.segment_at(segment, Of::Names);
+        let head = self.tx.word(at);
+        let count = self.tx.segment(segment, Of::NamesCount);
+        let within = extent.place % layout.segment | extent.len << LEN_SHIFT;
+        if count.is_multiple_of(PER_OBJECT) {
+            let fresh = self.tx.alloc::<Names>()?;
+            for (index, word) in (0..).zip([head, extent.unit, within]) {
+                self.tx.fill_word(&fresh, index, word)?;
+            }
+            let object = self.tx.seal(fresh);
+            self.tx.set(at, object.word())?;
+        } else {
+            let object = self.volume.core.resolve(Ptr::<Names>::from_word(head, at)?)?;
+            let entry = entry_at(object.offset(), count % PER_OBJECT);
+            // Nobody looks behind the count.
+            self.tx.set(entry, extent.unit)?;
+            self.tx.set(entry.plus(WORD), within)?;
+        }
+        let count_at = self.tx.segment_at(segment, Of::NamesCount);
+        self.tx.set(count_at, count + 1)?;
+        Ok(())
+    }
+
+    /// Frees all entries of `segment`, in as many parts as that takes.
+    pub(crate) fn drop_names(&mut self, segment: u64) -> Result<()> {
+        let at = self.tx.segment_at(segment, Of::Names);
+        loop {
+            let head = self.tx.word(at);
+            if head == 0 {
+                let count_at = self.tx.segment_at(segment, Of::NamesCount);
+                self.tx.set(count_at, 0)?;
+                return Ok(());
+            }
+            let object = Ptr::<Names>::from_word(head, at)?;
+            let next = self.tx.word(self.volume.core.resolve(object)?.offset());
+            self.tx.free(object)?;
+            self.tx.set(at, next)?;
+            // Until the last one is gone the count fits what is left, or is more.
+            let left = self.tx.segment(segment, Of::NamesCount).saturating_sub(1);
+            let count_at = self.tx.segment_at(segment, Of::NamesCount);
+            self.tx.set(count_at, left / PER_OBJECT * PER_OBJECT)?;
+            self.make_room(16)?;
+        }
+    }
+}
+
+impl<M: Memory, H: Host> Volume<M, H> {
+    /// The entries of `segment`, as extents.
+    pub(crate) fn names(&self, words: &impl Words, segment: u64) -> Result<Vec<Extent>> {
+        let mut count = words.segment(segment, Of::NamesCount);
+        let at = words.segment_at(segment, Of::Names);
+        let mut next = words.word(at);
+        let mut found = Vec::new();
+        while count > 0 && next != 0 {
+            let object = self.core.resolve(Ptr::<Names>::from_word(next, at)?)?.offset();
+            let here = (count - 1) % PER_OBJECT + 1;
+            for index in 0..here {
+                let entry = entry_at(object, index);
+                let within = words.word(entry.plus(WORD));
+                let first = within & ((1 << LEN_SHIFT) - 1);
+                found.push(Extent {
+                    unit: words.word(entry),
+                    place: self.layout.first_place(segment) + first % self.layout.segment,
+                    len: (within >> LEN_SHIFT).min(self.layout.segment),
+                });
+            }
+            count -= here;
+            next = words.word(object);
+        }
+        Ok(found)
+    }
+}

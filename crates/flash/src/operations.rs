@@ -1,0 +1,442 @@
+//! Reading, writing, trimming, moving.
+
+use conquest_format::volume::{BLOCK, Record, Sums};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::change::{Change, Step};
+use crate::index::{Word, Words};
+use crate::layout::INLINE;
+use crate::map::UNIT_MAX;
+use crate::segments::{Room, Temperature};
+use crate::stream::UNFLUSHED_MAX;
+use crate::transfer::digests;
+use crate::volume::Volume;
+use crate::writer::Hold;
+use crate::{Error, Result};
+
+/// Bytes of a large write that go to the device at once.
+const AT_ONCE: u64 = 1 << 20;
+/// Most ranges of an atomic write.
+pub const RANGES_MAX: usize = 256;
+/// Bytes of payload of an atomic write that go into packets, at most: the rest gets room of its
+/// own, as a packet waits for those before it.
+const INLINE_AT_ONCE: u64 = 4 * INLINE;
+
+/// Units to be written.
+struct Part<'b> {
+    unit: u64,
+    bytes: &'b [u8],
+    digests: Vec<u32>,
+    /// Where they are, if they are on the device already.
+    rooms: Vec<Room>,
+}
+
+/// What a unit has to be for a write to count: it was read before.
+struct Expected {
+    unit: u64,
+    /// Place, and generation of its segment.
+    at: Option<(u64, u64)>,
+}
+
+impl<M: Memory, H: Host> Volume<M, H> {
+    fn per_unit(&self) -> u64 {
+        self.layout.unit / BLOCK
+    }
+
+    fn check_range(&self, block: u64, bytes: usize) -> Result<u64> {
+        let bytes = bytes as u64;
+        let count = bytes / BLOCK;
+        let refuse = |what| Err(Error::Range { block, count, what });
+        if !bytes.is_multiple_of(BLOCK) {
+            return refuse("transfers are of whole blocks");
+        }
+        self.check_blocks(block, count)?;
+        Ok(count)
+    }
+
+    fn check_blocks(&self, block: u64, count: u64) -> Result<()> {
+        let most = UNIT_MAX.saturating_mul(self.per_unit());
+        match block.checked_add(count) {
+            Some(end) if end <= most || most == u64::MAX => Ok(()),
+            _ => {
+                let what = "it goes beyond the end of the space";
+                Err(Error::Range { block, count, what })
+            }
+        }
+    }
+
+    /// Reads from block `block` on. What was never written, or was trimmed, reads as zeros.
+    ///
+    /// # Errors
+    /// [`Error::Range`], [`Error::Damaged`], those of the devices.
+    pub fn read(&self, block: u64, into: &mut [u8]) -> Result<()> {
+        self.check_range(block, into.len())?;
+        let (unit, skip) = (block / self.per_unit(), block % self.per_unit() * BLOCK);
+        let (size, len) = (self.layout.unit, into.len() as u64);
+        if skip == 0 && len.is_multiple_of(size) {
+            return self.read_units(unit, into);
+        }
+        let mut whole = vec![0; (skip + len).next_multiple_of(size) as usize];
+        self.read_units(unit, &mut whole)?;
+        let part = whole.get(skip as usize..).and_then(|rest| rest.get(..into.len()));
+        into.copy_from_slice(part.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Writes from block `block` on. What others read meanwhile is, for each unit, old or new. It
+    /// is durable when a later [`Volume::flush`] has returned.
+    ///
+    /// # Errors
+    /// [`Error::Range`], [`Error::NoSpace`], those of the devices.
+    pub fn write(&self, block: u64, bytes: &[u8]) -> Result<()> {
+        self.check_range(block, bytes.len())?;
+        let (mut block, mut rest) = (block, bytes);
+        while !rest.is_empty() {
+            let skip = block % self.per_unit() * BLOCK;
+            // So that what follows begins with a unit.
+            let len = (AT_ONCE - skip).min(rest.len() as u64);
+            let (now, later) = rest.split_at(len as usize);
+            self.write_atomic(&[(block, now)])?;
+            block += len / BLOCK;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Writes several ranges at once: after a failure of any kind all of them are as they were, or
+    /// all new. Others who read meanwhile may see some of them before others.
+    ///
+    /// # Errors
+    /// [`Error::Range`], also if two overlap; [`Error::TooMany`]; [`Error::NoSpace`]; those of the
+    /// devices.
+    pub fn write_atomic(&self, ranges: &[(u64, &[u8])]) -> Result<()> {
+        self.check_ranges(ranges)?;
+        loop {
+            let mut owned = Vec::new();
+            let mut expected = Vec::new();
+            self.complete(ranges, &mut owned, &mut expected)?;
+            let mut parts = self.parts(ranges, &owned);
+            let holds = self.place(&mut parts)?;
+            let done = self.change(|change| {
+                if !change.are_as_expected(&expected)? {
+                    return Ok(false);
+                }
+                change.check_space(&parts)?;
+                change.write_parts(&parts)?;
+                Ok(true)
+            })?;
+            drop(holds);
+            if done {
+                return self.flush_if_due();
+            }
+        }
+    }
+
+    fn check_ranges(&self, ranges: &[(u64, &[u8])]) -> Result<()> {
+        if ranges.len() > RANGES_MAX {
+            let (wanted, most) = (ranges.len() as u64, RANGES_MAX as u64);
+            return Err(Error::TooMany { wanted, most });
+        }
+        let mut sorted = Vec::new();
+        for &(block, bytes) in ranges {
+            sorted.push((block, self.check_range(block, bytes.len())?));
+        }
+        sorted.sort_unstable();
+        for pair in sorted.windows(2) {
+            if let &[(first, count), (second, _)] = pair
+                && first + count > second
+            {
+                let what = "it overlaps with another one that is written at the same time";
+                return Err(Error::Range { block: first, count, what });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the units that `ranges` have only parts of, and puts the parts in: whole units, by
+    /// number.
+    fn complete(
+        &self,
+        ranges: &[(u64, &[u8])],
+        owned: &mut Vec<(u64, Vec<u8>)>,
+        expected: &mut Vec<Expected>,
+    ) -> Result<()> {
+        let size = self.layout.unit as usize;
+        for (unit, start, bytes) in self.partial(ranges) {
+            let index = match owned.iter().position(|(known, _)| *known == unit) {
+                Some(index) => index,
+                None => {
+                    let mut whole = vec![0; size];
+                    let at = self.read_unit(unit, &mut whole)?;
+                    expected.push(Expected { unit, at });
+                    owned.push((unit, whole));
+                    owned.len() - 1
+                }
+            };
+            let whole = owned.get_mut(index).map(|(_, whole)| whole.as_mut_slice());
+            let place = whole.and_then(|whole| whole.get_mut(start..start + bytes.len()));
+            if let Some(place) = place {
+                place.copy_from_slice(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// The units of which `ranges` have only a part: from which byte of the unit on, and what.
+    fn partial<'b>(&self, ranges: &[(u64, &'b [u8])]) -> Vec<(u64, usize, &'b [u8])> {
+        let size = self.layout.unit as usize;
+        let mut found = Vec::new();
+        for &(block, bytes) in ranges {
+            let (mut unit, mut rest) = (block / self.per_unit(), bytes);
+            let start = (block % self.per_unit() * BLOCK) as usize;
+            if start > 0 {
+                let (head, behind) = rest.split_at(rest.len().min(size - start));
+                found.push((unit, start, head));
+                (unit, rest) = (unit + 1, behind);
+            }
+            let whole = rest.len() / size * size;
+            if whole < rest.len() {
+                let tail = rest.get(whole..).unwrap_or_default();
+                found.push((unit + (whole / size) as u64, 0, tail));
+            }
+        }
+        found
+    }
+
+    /// Reads a unit, and says where it was.
+    fn read_unit(&self, unit: u64, into: &mut [u8]) -> Result<Option<(u64, u64)>> {
+        let at = |pieces: &[crate::transfer::Piece]| {
+            let found = pieces.first().and_then(|piece| piece.found.as_ref());
+            found.map(|found| (found.place, found.generation))
+        };
+        loop {
+            let before = at(&self.look(unit, 1)?);
+            self.read_units(unit, into)?;
+            if at(&self.look(unit, 1)?) == before {
+                return Ok(before);
+            }
+        }
+    }
+
+    /// The whole units of `ranges`, with those that were completed.
+    fn parts<'b>(
+        &self,
+        ranges: &[(u64, &'b [u8])],
+        owned: &'b [(u64, Vec<u8>)],
+    ) -> Vec<Part<'b>> {
+        let size = self.layout.unit;
+        let part = |unit: u64, bytes: &'b [u8]| Part {
+            unit,
+            bytes,
+            digests: digests(bytes, size),
+            rooms: Vec::new(),
+        };
+        let mut parts: Vec<_> = owned.iter().map(|(unit, whole)| part(*unit, whole)).collect();
+        for &(block, bytes) in ranges {
+            let skip = (size - block % self.per_unit() * BLOCK) % size;
+            let rest = bytes.get(skip as usize..).unwrap_or_default();
+            let whole = rest.get(..rest.len() / size as usize * size as usize);
+            let whole = whole.unwrap_or_default();
+            if !whole.is_empty() {
+                parts.push(part(block.div_ceil(self.per_unit()), whole));
+            }
+        }
+        parts
+    }
+
+    /// Writes those of `parts` that are too large for packets to room of their own.
+    fn place(&self, parts: &mut [Part<'_>]) -> Result<Vec<Hold<'_, M, H>>> {
+        let mut holds = Vec::new();
+        let mut inline = 0;
+        for part in parts {
+            let len = part.bytes.len() as u64;
+            if len <= INLINE && inline + len <= INLINE_AT_ONCE {
+                inline += len;
+                continue;
+            }
+            let mut rest = part.bytes;
+            while !rest.is_empty() {
+                let most = rest.len() as u64 / self.layout.unit;
+                let (room, hold) = self.room(Temperature::Hot, most)?;
+                let bytes = (room.len * self.layout.unit) as usize;
+                let (now, later) = rest.split_at(bytes.min(rest.len()));
+                self.write_units(room.place, now)?;
+                part.rooms.push(room);
+                holds.push(hold);
+                rest = later;
+            }
+        }
+        Ok(holds)
+    }
+
+    /// Room for up to `wanted` units, as many as a record can name; and the hold of its segment.
+    pub(crate) fn room(
+        &self,
+        temperature: Temperature,
+        wanted: u64,
+    ) -> Result<(Room, Hold<'_, M, H>)> {
+        let hold = self.spare_hold()?;
+        let wanted = wanted.min(Record::sums_in(self.layout.record_room()));
+        let room = self.change(|change| change.take_room(temperature, wanted, &hold))?;
+        Ok((room, hold))
+    }
+
+    /// Flushes if much has been written since somebody did: recovery has to read it all.
+    fn flush_if_due(&self) -> Result<()> {
+        match self.root(Word::Unflushed) > UNFLUSHED_MAX {
+            true => self.flush(),
+            false => self.checkpoint_if_due(),
+        }
+    }
+
+    /// Takes `count` blocks from `block` on out of use: they read as zeros, and their space is free.
+    ///
+    /// # Errors
+    /// [`Error::Range`], those of the devices.
+    pub fn trim(&self, block: u64, count: u64) -> Result<()> {
+        self.check_blocks(block, count)?;
+        let per = self.per_unit();
+        let end = block + count;
+        let (first, last) = (block.div_ceil(per), end / per);
+        if first >= last {
+            return self.write_zeros(block, count);
+        }
+        self.write_zeros(block, first * per - block)?;
+        self.write_zeros(last * per, end - last * per)?;
+        self.change(|change| {
+            change.append(&Record::Hole { unit: first, len: last - first }, true)
+        })?;
+        self.flush_if_due()
+    }
+
+    /// Zeros of less than two units, where there is anything.
+    fn write_zeros(&self, block: u64, count: u64) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        let per = self.per_unit();
+        let (first, last) = (block / per, (block + count - 1) / per);
+        if (first..=last).len_of() > 2 {
+            return Ok(());
+        }
+        for unit in first..=last {
+            let (from, to) = (block.max(unit * per), (block + count).min((unit + 1) * per));
+            let is_hole = self.look(unit, 1)?.iter().all(|piece| piece.found.is_none());
+            if !is_hole && from < to {
+                self.write(from, &vec![0; ((to - from) * BLOCK) as usize])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first range of blocks at or behind `block` that is allocated, if there is one: its first
+    /// block and how many.
+    ///
+    /// # Errors
+    /// Those of the region.
+    pub fn allocated(&self, block: u64) -> Result<Option<(u64, u64)>> {
+        let per = self.per_unit();
+        let unit = block / per;
+        let found = self.core.read(crate::index::LOCK, |view| {
+            let mut found = self.map.find(view, self.core.as_ref(), unit)?;
+            while let Some(extent) = found {
+                let next = self.map.find(view, self.core.as_ref(), extent.end())?;
+                match next.filter(|next| next.unit == extent.end()) {
+                    Some(next) => {
+                        let len = extent.len + next.len;
+                        found = Some(crate::map::Extent { len, ..extent });
+                    }
+                    None => break,
+                }
+            }
+            Ok(found)
+        })?;
+        Ok(found.map(|extent| {
+            let first = (extent.unit * per).max(block);
+            (first, extent.end() * per - first)
+        }))
+    }
+}
+
+/// How many numbers a range has.
+trait LenOf {
+    fn len_of(&self) -> u64;
+}
+
+impl LenOf for core::ops::RangeInclusive<u64> {
+    fn len_of(&self) -> u64 {
+        (self.end() + 1).saturating_sub(*self.start())
+    }
+}
+
+impl<M: Memory, H: Host> Change<'_, M, H> {
+    /// Whether all units are where they were when they were read.
+    fn are_as_expected(&self, expected: &[Expected]) -> Step<bool> {
+        for &Expected { unit, at } in expected {
+            let extent = self.volume.map.find(&self.tx, self.volume.core.as_ref(), unit)?;
+            let now = extent.filter(|extent| extent.unit <= unit).map(|extent| {
+                let place = extent.place + (unit - extent.unit);
+                (place, self.tx.usage(self.volume.layout.segment_of(place)).1)
+            });
+            if now != at {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Refuses if the space does not suffice for `parts`.
+    fn check_space(&self, parts: &[Part<'_>]) -> Result<()> {
+        let most = self.volume.layout.capacity();
+        let used = self.tx.root(Word::Live) + self.tx.root(Word::Reserved);
+        let wanted: u64 = parts.iter().map(|part| part.digests.len() as u64).sum();
+        if used + wanted <= most {
+            return Ok(());
+        }
+        let mut new = wanted;
+        for part in parts {
+            let (mut at, end) = (part.unit, part.unit + part.digests.len() as u64);
+            while let Some(extent) = self.volume.map.find(&self.tx, &self.volume.core, at)? {
+                let Some(extent) = extent.within(at, end) else {
+                    break;
+                };
+                new -= extent.len;
+                at = extent.end();
+            }
+        }
+        if used + new > most && new > 0 {
+            return Err(Error::NoSpace { device: self.volume.name(), used, most });
+        }
+        Ok(())
+    }
+
+    /// Adds the records for `parts`, with the payload of those that have no room of their own.
+    fn write_parts(&mut self, parts: &[Part<'_>]) -> Step<()> {
+        let size = self.volume.layout.unit;
+        for (index, part) in parts.iter().enumerate() {
+            let is_last_part = index + 1 == parts.len();
+            let all = part.digests.len() as u64;
+            let mut done = 0;
+            let mut rooms = part.rooms.iter();
+            while done < all {
+                let rest = part.bytes.get((done * size) as usize..).unwrap_or_default();
+                let (place, generation, len) = match rooms.next() {
+                    Some(room) => (room.place, room.generation, room.len),
+                    None => self.put_inline(rest)?,
+                };
+                let digests = part.digests.get(done as usize..(done + len) as usize);
+                let words = self.volume.sums(place, generation, digests.unwrap_or_default());
+                let sums = Sums::new(&words, len);
+                let unit = part.unit + done;
+                done += len;
+                let record = Record::Write { unit, place, len, sums };
+                self.append(&record, is_last_part && done == all)?;
+            }
+        }
+        let bytes: u64 = parts.iter().map(|part| part.bytes.len() as u64).sum();
+        let unflushed = self.tx.root(Word::Unflushed) + bytes;
+        self.tx.set(Word::Unflushed.at(), unflushed)?;
+        Ok(())
+    }
+}

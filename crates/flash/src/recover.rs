@@ -1,0 +1,395 @@
+//! Recovery: what the devices say that the volume is.
+//!
+//! The newest root names a checkpoint and where the stream goes on from it. What counts is the
+//! longest unbroken row of packets, as far as all payload that they name is there: a packet of which
+//! something is missing was never flushed, and neither it nor what comes behind it has happened.
+//! All of that is found without writing anything; a new root then begins a new life, so that what
+//! was cut off can't come back.
+
+use std::collections::BTreeMap;
+
+use conquest_format::volume::{
+    ANCHORS, Checkpoint, Item, ItemReader, Leaf, Life, Packet, Record, Records, Root, Sums, digest,
+};
+
+use crate::device::Device;
+use crate::index::{RING, Use};
+use crate::layout::Layout;
+use crate::map::Extent;
+use crate::{Error, Result};
+
+/// What is known of a segment.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) used: Use,
+    pub(crate) generation: u64,
+    pub(crate) birth: u64,
+    /// The last packet in it that counts, or its checkpoint.
+    pub(crate) last: u64,
+    /// Checksums, two in each word; none if nothing in it was written.
+    pub(crate) sums: Vec<u64>,
+}
+
+/// A volume as its devices have it.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) root: Root,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) map: BTreeMap<u64, Extent>,
+    pub(crate) reserved: u64,
+    /// The number that the next packet gets.
+    pub(crate) packet: u64,
+    /// Whether the last life of the root has a packet.
+    pub(crate) has_begun: bool,
+}
+
+/// A packet and its records.
+struct Found {
+    header: Packet,
+    words: Vec<u64>,
+}
+
+struct Reading<'d> {
+    device: &'d dyn Device,
+    layout: Layout,
+}
+
+/// Reads what the volume on `device` is.
+pub(crate) fn recover(device: &dyn Device, layout: Layout) -> Result<Recovered> {
+    let reading = Reading { device, layout };
+    let root = reading.newest_root()?;
+    let empty = Segment {
+        used: Use::Payload,
+        generation: 0,
+        birth: 0,
+        last: 0,
+        sums: Vec::new(),
+    };
+    let mut recovered = Recovered {
+        segments: vec![empty; layout.segments as usize],
+        map: BTreeMap::new(),
+        reserved: 0,
+        packet: 0,
+        has_begun: false,
+        root,
+    };
+    for anchor in recovered.segments.iter_mut().take(ANCHORS as usize) {
+        anchor.used = Use::Anchor;
+    }
+    if let Some(checkpoint) = recovered.root.checkpoint {
+        reading.load(&checkpoint, &mut recovered)?;
+    }
+    let mut packets = reading.packets(&recovered.root)?;
+    let generations = recovered.segments.iter().map(|segment| segment.generation).collect();
+    let cut = reading.first_incomplete(&packets, generations);
+    packets.retain(|found| found.header.number < cut);
+    let first = recovered.root.lives.last().map_or(1, |life| life.packet);
+    recovered.packet = packets.last().map_or(first, |found| found.header.number + 1).max(first);
+    recovered.has_begun = recovered.packet > first;
+    for life in &recovered.root.lives {
+        let segment = layout.segment_of(life.place);
+        note_stream(&mut recovered.segments, segment, life.generation, life.packet);
+    }
+    recovered.replay(&layout, &packets);
+    Ok(recovered)
+}
+
+impl Reading<'_> {
+    fn unreadable(&self, what: &'static str) -> Error {
+        Error::Unreadable { device: self.device.name().to_owned(), what }
+    }
+
+    /// The unit at `place` as whatever `parse` makes of it, from whatever copy has it.
+    fn parsed<T>(&self, place: u64, parse: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+        let mut unit = vec![0; self.layout.unit as usize];
+        if place >= self.layout.segments * self.layout.segment {
+            return None;
+        }
+        (0..self.device.copies()).find_map(|copy| {
+            let read = self.device.read_copy(copy, place * self.layout.unit, &mut unit);
+            read.ok().and_then(|()| parse(&unit))
+        })
+    }
+
+    fn newest_root(&self) -> Result<Root> {
+        let count = ANCHORS * self.layout.roots_per_anchor();
+        let roots = (0..count).filter_map(|number| {
+            let place = self.layout.root_place(number);
+            let root = self.parsed(place, |unit| Root::from_unit(self.layout.bind, unit))?;
+            (self.layout.root_place(root.sequence) == place).then_some(root)
+        });
+        let newest = roots.max_by_key(|root| root.sequence);
+        newest.ok_or_else(|| self.unreadable("root"))
+    }
+
+    /// Loads `checkpoint`.
+    fn load(&self, checkpoint: &Checkpoint, recovered: &mut Recovered) -> Result<()> {
+        let damaged = || self.unreadable("checkpoint");
+        let mut reader = ItemReader::default();
+        let mut segment = checkpoint.segment;
+        let mut is_whole = false;
+        let mut used = vec![segment];
+        for index in 0..checkpoint.units {
+            let place = self.layout.first_place(segment) + index % self.layout.segment;
+            let (leaf, words) = self
+                .parsed(place, |unit| {
+                    let leaf = Leaf::from_unit(self.layout.bind, unit)?;
+                    let is_it = leaf.id == checkpoint.id && leaf.index == index;
+                    is_it.then(|| (leaf, leaf.items(unit).collect::<Vec<u64>>()))
+                })
+                .ok_or_else(damaged)?;
+            reader.add(words);
+            if (index + 1).is_multiple_of(self.layout.segment) {
+                segment = leaf.next;
+                used.push(segment);
+            }
+            while let Some(item) = reader.next_item().map_err(|_| damaged())? {
+                is_whole |= item == Item::End;
+                recovered.load(&self.layout, item).ok_or_else(damaged)?;
+            }
+        }
+        if !is_whole {
+            return Err(damaged());
+        }
+        for segment in used {
+            let found = recovered.segments.get_mut(segment as usize).ok_or_else(damaged)?;
+            found.used = Use::Checkpoint;
+            found.last = checkpoint.id;
+        }
+        Ok(())
+    }
+
+    /// All packets that follow each other.
+    fn packets(&self, root: &Root) -> Result<Vec<Found>> {
+        let mut packets = Vec::new();
+        for (index, life) in root.lives.iter().enumerate() {
+            let until = root.lives.get(index + 1).map(|next| next.packet);
+            let (mut number, mut place) = (life.packet, life.place);
+            let mut generation = life.generation;
+            while until != Some(number) {
+                let Some(found) = self.packet(life.life, number, place, generation) else {
+                    if until.is_some() || self.goes_on(life.life, number, place, packets.last()) {
+                        return Err(self.unreadable("stream"));
+                    }
+                    break;
+                };
+                number += 1;
+                (place, generation) = self.after(&found.header);
+                packets.push(found);
+            }
+        }
+        Ok(packets)
+    }
+
+    /// Where the packet after `header` is, and in which generation.
+    fn after(&self, header: &Packet) -> (u64, u64) {
+        let last = header.place + header.units - 1;
+        // A packet needs two units, or the stream goes elsewhere.
+        if self.layout.rest_of(last) > 2 {
+            (last + 1, header.generation)
+        } else {
+            (self.layout.first_place(header.next), header.next_generation)
+        }
+    }
+
+    fn packet(&self, life: u64, number: u64, place: u64, generation: u64) -> Option<Found> {
+        self.parsed(place, |unit| {
+            let header = Packet::from_unit(self.layout.bind, unit)?;
+            let is_it = header.life == life
+                && header.number == number
+                && header.place == place
+                && header.generation == generation
+                && header.units <= self.layout.rest_of(place);
+            let skip = conquest_format::volume::HEADER_WORDS;
+            let words = conquest_format::volume::words(unit).skip(skip);
+            let words = words.take(header.words as usize).collect();
+            is_it.then_some(Found { header, words })
+        })
+    }
+
+    /// Whether packet `number`, which can't be read at `place`, was flushed: one behind it says so.
+    fn goes_on(&self, life: u64, number: u64, place: u64, before: Option<&Found>) -> bool {
+        let near = place + 1..place + self.layout.rest_of(place).min(RING * 2);
+        let next = before.map(|found| self.layout.first_place(found.header.next));
+        near.chain(next).filter(|&at| at != place).any(|at| {
+            let header = self.parsed(at, |unit| Packet::from_unit(self.layout.bind, unit));
+            header.is_some_and(|header| {
+                header.life == life && header.place == at && header.durable > number
+            })
+        })
+    }
+
+    /// The first packet with a record whose payload is not there, among those that need not have
+    /// been flushed. `generations` are those of the segments, as of the checkpoint.
+    fn first_incomplete(&self, packets: &[Found], mut generations: Vec<u64>) -> u64 {
+        let durable = packets.iter().map(|found| found.header.durable).max().unwrap_or(0);
+        let begin = |generations: &mut Vec<u64>, segment: u64, generation: u64| {
+            if let Some(place) = generations.get_mut(segment as usize) {
+                *place = generation;
+            }
+        };
+        for Found { header, words } in packets {
+            let segment = self.layout.segment_of(header.place);
+            begin(&mut generations, segment, header.generation);
+            for record in Records::new(words) {
+                let is_right = match record {
+                    Ok((Record::Begin { segment, generation }, _)) => {
+                        begin(&mut generations, segment, generation);
+                        true
+                    }
+                    Ok((Record::Write { place, len, sums, .. }, _)) if header.number >= durable => {
+                        let segment = self.layout.segment_of(place) as usize;
+                        let generation = generations.get(segment).copied().unwrap_or(0);
+                        self.is_there(place, len, generation, sums)
+                    }
+                    Ok(_) => true,
+                    Err(_) => false,
+                };
+                if !is_right {
+                    return header.number;
+                }
+            }
+        }
+        u64::MAX
+    }
+}
+
+impl Recovered {
+    /// Takes an item of a checkpoint in; none if it can't be.
+    fn load(&mut self, layout: &Layout, item: Item) -> Option<()> {
+        match item {
+            Item::Segment { segment, generation, is_bad, birth } => {
+                let found = self.segments.get_mut(segment as usize)?;
+                found.generation = generation;
+                found.birth = birth;
+                if is_bad {
+                    found.used = Use::Bad;
+                }
+            }
+            Item::Sums { segment, words } => {
+                let is_right = words.len() as u64 == Sums::words(layout.segment);
+                self.segments.get_mut(segment as usize).filter(|_| is_right)?.sums = words;
+            }
+            Item::Extents(extents) => {
+                for [unit, place, len] in extents {
+                    let is_right = len > 0 && len <= layout.segment;
+                    let end = layout.segments * layout.segment;
+                    if !is_right || place + len > end || layout.rest_of(place) < len {
+                        return None;
+                    }
+                    self.lead(Extent { unit, place, len });
+                }
+            }
+            Item::Reserved(units) => self.reserved = units,
+            Item::End => {}
+        }
+        Some(())
+    }
+
+    /// Takes the range of `extent` out of the map and puts it in.
+    fn lead(&mut self, extent: Extent) {
+        self.clear(extent.unit, extent.end());
+        self.map.insert(extent.unit, extent);
+    }
+
+    fn clear(&mut self, start: u64, end: u64) {
+        if let Some((_, &before)) = self.map.range(..start).next_back()
+            && before.end() > start
+        {
+            self.map.remove(&before.unit);
+            for part in [before.within(0, start), before.within(end, u64::MAX)].into_iter().flatten()
+            {
+                self.map.insert(part.unit, part);
+            }
+        }
+        while let Some((_, &found)) = self.map.range(start..end).next() {
+            self.map.remove(&found.unit);
+            if let Some(rest) = found.within(end, u64::MAX) {
+                self.map.insert(rest.unit, rest);
+            }
+        }
+    }
+
+    /// Applies the records of `packets`, as far as they belong to something whole.
+    fn replay(&mut self, layout: &Layout, packets: &[Found]) {
+        let mut open: Vec<(Record<'_>, u64)> = Vec::new();
+        for Found { header, words } in packets {
+            let segment = layout.segment_of(header.place);
+            note_stream(&mut self.segments, segment, header.generation, header.number);
+            for (record, last) in Records::new(words).flatten() {
+                if record == Record::Void {
+                    open.clear();
+                    continue;
+                }
+                open.push((record, header.number));
+                if last {
+                    for (record, number) in open.drain(..) {
+                        self.apply(layout, &record, number);
+                    }
+                }
+            }
+        }
+    }
+
+    fn apply(&mut self, layout: &Layout, record: &Record<'_>, number: u64) {
+        match *record {
+            Record::Write { unit, place, len, sums } => {
+                self.put_sums(layout, place, sums);
+                self.lead(Extent { unit, place, len });
+            }
+            Record::Place { unit, place, len } => self.lead(Extent { unit, place, len }),
+            Record::Hole { unit, len } => self.clear(unit, unit.saturating_add(len)),
+            Record::Begin { segment, generation } => {
+                if let Some(found) = self.segments.get_mut(segment as usize) {
+                    found.used = Use::Payload;
+                    found.generation = generation;
+                    found.birth = number;
+                    found.last = 0;
+                }
+            }
+            Record::Reserved { units } => self.reserved = units,
+            Record::Void => {}
+        }
+    }
+
+    fn put_sums(&mut self, layout: &Layout, place: u64, sums: Sums<'_>) {
+        let Some(found) = self.segments.get_mut(layout.segment_of(place) as usize) else {
+            return;
+        };
+        found.sums.resize(Sums::words(layout.segment) as usize, 0);
+        for (index, sum) in (place % layout.segment..).zip(sums.iter()) {
+            if let Some(word) = found.sums.get_mut((index / 2) as usize) {
+                let shift = index % 2 * 32;
+                *word = *word & !(0xFFFF_FFFF << shift) | u64::from(sum) << shift;
+            }
+        }
+    }
+}
+
+/// Notes that packet `number` stands in `segment`.
+fn note_stream(segments: &mut [Segment], segment: u64, generation: u64, number: u64) {
+    if let Some(found) = segments.get_mut(segment as usize) {
+        if found.used != Use::Stream || found.generation != generation {
+            found.birth = number;
+        }
+        found.used = Use::Stream;
+        found.generation = generation;
+        found.last = number;
+    }
+}
+
+impl Reading<'_> {
+    /// Whether `len` units from `place` on are what `sums` say.
+    fn is_there(&self, place: u64, len: u64, generation: u64, sums: Sums<'_>) -> bool {
+        let end = self.layout.segments * self.layout.segment;
+        if place.checked_add(len).is_none_or(|last| last > end) {
+            return false;
+        }
+        let bind = self.layout.bind;
+        let mut all = (place..place + len).zip(sums.iter());
+        all.all(|(place, sum)| {
+            let is_it = |unit: &[u8]| bind.sum(place, generation, digest(unit)) == sum;
+            self.parsed(place, |unit| is_it(unit).then_some(())).is_some()
+        })
+    }
+}

@@ -1,0 +1,198 @@
+//! Segments: given out for a use, and begun anew when nothing of what is in them is needed.
+
+use conquest_format::{Offset, PAGE};
+use conquest_format::volume::Record;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::change::{Change, Step, Stop};
+use crate::index::{Of, Use, Word, Words, new_run, packet_of, use_word};
+use crate::kinds;
+use crate::volume::Volume;
+use crate::writer::Hold;
+use crate::Result;
+
+/// What payload is like, as far as known: how often it was copied by cleaning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Temperature {
+    /// Just written.
+    Hot,
+    /// It has outlived its segment.
+    Cold,
+    /// It has done so more than once.
+    Cold2,
+}
+
+impl Temperature {
+    /// The word for the segment into which it goes.
+    const fn open_word(self) -> Word {
+        match self {
+            Temperature::Hot => Word::OpenHot,
+            Temperature::Cold => Word::OpenCold,
+            Temperature::Cold2 => Word::OpenCold2,
+        }
+    }
+
+    /// Free segments that are to be left to others.
+    const fn left(self) -> u64 {
+        match self {
+            Temperature::Hot => HOT_LEAVES,
+            Temperature::Cold | Temperature::Cold2 => 3,
+        }
+    }
+}
+
+/// Free segments below which what users write has to wait for cleaning.
+pub(crate) const HOT_LEAVES: u64 = 6;
+/// Free segments that checkpoints leave to the stream.
+pub(crate) const CHECKPOINT_LEAVES: u64 = 1;
+
+const OPEN: [Word; 3] = [Word::OpenHot, Word::OpenCold, Word::OpenCold2];
+
+/// Room for payload that was given out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Room {
+    pub(crate) place: u64,
+    pub(crate) len: u64,
+    pub(crate) generation: u64,
+}
+
+impl<M: Memory, H: Host> Volume<M, H> {
+    /// Whether `segment` can be begun anew: the only place that decides about it.
+    ///
+    /// - No unit in it is in use, and a flushed record has made the last of them dead; and a
+    ///   flushed packet says so, or recovery would look for what the records of flushed packets
+    ///   name.
+    /// - No root that recovery might use needs it.
+    /// - Nobody has room in it, alive, stopped, or dead with requests under way.
+    pub(crate) fn is_reusable(&self, words: &impl Words, segment: u64) -> Result<bool> {
+        let (used, _) = words.usage(segment);
+        let is_needed = match used {
+            Use::Anchor | Use::Bad => true,
+            Use::Payload => OPEN.iter().any(|&open| words.root(open) == segment + 1),
+            Use::Stream => {
+                let last = words.segment(segment, Of::Last);
+                let is_next = words.root(Word::NextStream) == segment;
+                is_next || last >= words.root(Word::RootPacket)
+            }
+            Use::Checkpoint => {
+                words.segment(segment, Of::Last) == words.root(Word::RootCheckpoint)
+            }
+        };
+        if is_needed || words.segment(segment, Of::Live) > 0 {
+            return Ok(false);
+        }
+        let touched = words.segment(segment, Of::Touched);
+        if touched > 0 && touched >= words.root(Word::Named) {
+            return Ok(false);
+        }
+        Ok(!self.is_held(words, segment)?)
+    }
+
+    /// Segments that can be begun anew: how many, and the one that was begun least often.
+    pub(crate) fn free_segments(&self, words: &impl Words) -> Result<(u64, Option<u64>)> {
+        let mut count = 0;
+        let mut best: Option<(u64, u64)> = None;
+        for segment in 0..self.layout.segments {
+            if self.is_reusable(words, segment)? {
+                count += 1;
+                let (_, generation) = words.usage(segment);
+                if best.is_none_or(|(least, _)| generation < least) {
+                    best = Some((generation, segment));
+                }
+            }
+        }
+        Ok((count, best.map(|(_, segment)| segment)))
+    }
+}
+
+impl<M: Memory, H: Host> Change<'_, M, H> {
+    /// A free segment, begun for `used`, if that leaves `left` others; and its generation.
+    pub(crate) fn begin_segment(&mut self, used: Use, left: u64) -> Step<(u64, u64)> {
+        let (free, best) = self.volume.free_segments(&self.tx)?;
+        let Some(segment) = best.filter(|_| free > left) else {
+            return Err(Stop::Segments);
+        };
+        let (_, generation) = self.tx.usage(segment);
+        let (packet, _) = packet_of(self.tx.root(Word::End));
+        self.drop_names(segment)?;
+        self.note_begun(segment, used, generation + 1, packet)?;
+        Ok((segment, generation + 1))
+    }
+
+    /// Notes that `segment` was begun, when packet `packet` was open.
+    pub(crate) fn note_begun(
+        &mut self,
+        segment: u64,
+        used: Use,
+        generation: u64,
+        packet: u64,
+    ) -> Step<()> {
+        self.ensure_sums(segment)?;
+        let words = [
+            (Of::Use, use_word(used, generation)),
+            (Of::Birth, packet),
+            (Of::Touched, 0),
+            (Of::Next, 0),
+            (Of::Last, 0),
+            (Of::Age, 0),
+        ];
+        for (of, value) in words {
+            self.tx.set(self.tx.segment_at(segment, of), value)?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that `segment` has a place for checksums.
+    pub(crate) fn ensure_sums(&mut self, segment: u64) -> Step<()> {
+        let at = self.tx.segment_at(segment, Of::Sums);
+        if self.tx.word(at) != 0 {
+            return Ok(());
+        }
+        let bytes = self.volume.layout.sums_bytes();
+        if bytes < PAGE {
+            let fresh = self.tx.alloc_untyped(kinds::SUMS)?;
+            let offset = self.tx.seal_untyped(fresh);
+            self.tx.set(at, offset.bytes())?;
+        } else {
+            new_run(&mut self.tx, kinds::SUMS, bytes / PAGE, at)?;
+        }
+        Ok(())
+    }
+
+    /// Gives out room for up to `wanted` units of payload, in a segment that `hold` holds from then
+    /// on.
+    pub(crate) fn take_room(
+        &mut self,
+        temperature: Temperature,
+        wanted: u64,
+        hold: &Hold<'_, M, H>,
+    ) -> Step<Room> {
+        let layout = self.volume.layout;
+        let word = temperature.open_word();
+        let open = self.tx.root(word).checked_sub(1);
+        let open = open.filter(|&open| self.tx.segment(open, Of::Next) < layout.segment);
+        let segment = match open {
+            Some(open) => open,
+            None => self.open_segment(temperature)?,
+        };
+        let (_, generation) = self.tx.usage(segment);
+        let next = self.tx.segment(segment, Of::Next);
+        let len = wanted.min(layout.segment - next);
+        // Before anybody else can find it without one.
+        hold.set(segment);
+        let at = self.tx.segment_at(segment, Of::Next);
+        self.tx.set(at, next + len)?;
+        Ok(Room { place: layout.first_place(segment) + next, len, generation })
+    }
+
+    /// Begins the segment into which payload of `temperature` goes.
+    fn open_segment(&mut self, temperature: Temperature) -> Step<u64> {
+        let (segment, generation) = self.begin_segment(Use::Payload, temperature.left())?;
+        self.append(&Record::Begin { segment, generation }, true)?;
+        let age = self.tx.segment_at(segment, Of::Age);
+        self.tx.set(age, temperature as u64)?;
+        self.tx.set(temperature.open_word().at(), segment + 1)?;
+        Ok(segment)
+    }
+}

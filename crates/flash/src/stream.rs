@@ -1,0 +1,306 @@
+//! The commit stream: records, in the order in which the map changes.
+//!
+//! It is made in the region, in packets. A packet that was sealed does not change any more, and
+//! where it goes is known: anybody may write it, and twice if need be, because that writes the same
+//! bytes to the same place.
+
+use conquest_format::volume::{HEADER_WORDS, Packet, Record};
+use conquest_format::{Offset, WORD};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::Result;
+use crate::change::{Change, Step, Stop};
+use crate::index::{
+    Of, RING, Slot, Stage, Use, Word, Words, packet_of, position,
+};
+
+/// Bytes of payload after which somebody flushes: what recovery has to read again at most.
+pub(crate) const UNFLUSHED_MAX: u64 = 64 << 20;
+
+impl<M: Memory, H: Host> Change<'_, M, H> {
+    /// Adds `record`. If it is the `last` of those that happen together, they count from now on.
+    pub(crate) fn append(&mut self, record: &Record<'_>, last: bool) -> Step<()> {
+        let room = self.volume.layout.record_room();
+        let (mut packet, mut used) = packet_of(self.tx.root(Word::End));
+        if used + record.words() > room {
+            self.seal()?;
+            (packet, used) = (packet + 1, 0);
+        }
+        let mut words = Vec::with_capacity(record.words() as usize);
+        record.put(last, &mut words);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let data = Offset::new(self.tx.slot(packet, Slot::Data));
+        // Behind the end nobody looks.
+        let at = data.plus((HEADER_WORDS as u64 + used) * WORD);
+        self.volume.core.memory().put_bytes(at, &bytes);
+        let end = position(packet, used + record.words());
+        self.tx.set(Word::End.at(), end)?;
+        if last {
+            self.tx.set(Word::Whole.at(), end)?;
+        }
+        Ok(())
+    }
+
+    /// Gives room for up to `wanted` units of payload in the open packet, and puts `bytes` there:
+    /// the place, its generation and how many units.
+    pub(crate) fn put_inline(&mut self, bytes: &[u8]) -> Step<(u64, u64, u64)> {
+        let layout = self.volume.layout;
+        let wanted = bytes.len() as u64 / layout.unit;
+        let (mut packet, words) = packet_of(self.tx.root(Word::End));
+        let mut payload = self.tx.root(Word::Payload);
+        let room = |change: &Self, packet: u64| {
+            let place = change.tx.slot(packet, Slot::Place);
+            layout.inline_units().min(layout.rest_of(place) - 1)
+        };
+        // The record is to be in the same packet, if it is not a long one.
+        let is_full = words + 3 + wanted.div_ceil(2) > layout.record_room();
+        if is_full || payload >= room(self, packet) {
+            self.seal()?;
+            packet += 1;
+            payload = 0;
+        }
+        let count = wanted.min(room(self, packet) - payload);
+        let data = Offset::new(self.tx.slot(packet, Slot::Data));
+        let part = bytes.get(..(count * layout.unit) as usize).unwrap_or_default();
+        self.volume.core.memory().put_bytes(data.plus((1 + payload) * layout.unit), part);
+        self.tx.set(Word::Payload.at(), payload + count)?;
+        let place = self.tx.slot(packet, Slot::Place) + 1 + payload;
+        Ok((place, self.tx.slot(packet, Slot::Generation), count))
+    }
+
+    /// Ends the open packet and opens the next one.
+    pub(crate) fn seal(&mut self) -> Step<()> {
+        self.make_room(RING_ENTRIES)?;
+        let (packet, words) = packet_of(self.tx.root(Word::End));
+        let units = 1 + self.tx.root(Word::Payload);
+        let place = self.tx.slot(packet, Slot::Place) + units;
+        let segment = self.volume.layout.segment_of(place - 1);
+        let rest = self.volume.layout.segment - 1 - (place - 1) % self.volume.layout.segment;
+        self.check_ring(packet + 1)?;
+        let next = if rest < 2 { self.enter_segment()? } else { (place, segment) };
+        let sealed = [
+            (Slot::Units, units),
+            (Slot::Words, words),
+            (Slot::Durable, self.tx.root(Word::Durable)),
+            (Slot::Stage, Stage::Sealed as u64),
+        ];
+        for (of, value) in sealed {
+            self.tx.set(self.tx.slot_at(packet, of), value)?;
+        }
+        self.open_packet(packet + 1, next.0, next.1)
+    }
+
+    /// The stream leaves its segment for the next one: where it goes on.
+    fn enter_segment(&mut self) -> Step<(u64, u64)> {
+        let segment = self.tx.root(Word::NextStream);
+        let (next, _) = self.begin_segment(Use::Stream, 0)?;
+        self.tx.set(Word::NextStream.at(), next)?;
+        Ok((self.volume.layout.first_place(segment), segment))
+    }
+
+    /// Refuses if the place in the region for packet `number` is needed for an older one.
+    fn check_ring(&self, number: u64) -> Step<()> {
+        let Some(old) = number.checked_sub(RING) else {
+            return Ok(());
+        };
+        let (applied, _) = packet_of(self.tx.root(Word::Applied));
+        let stage = self.tx.slot(number, Slot::Stage);
+        let is_there = self.tx.slot(number, Slot::Number) == old;
+        if is_there && (stage != Stage::Written as u64 || applied <= old) {
+            return Err(Stop::Ring);
+        }
+        Ok(())
+    }
+
+    /// Opens packet `number` at `place` in `segment`.
+    pub(crate) fn open_packet(&mut self, number: u64, place: u64, segment: u64) -> Step<()> {
+        let next = self.tx.root(Word::NextStream);
+        let words = [
+            (Slot::Number, number),
+            (Slot::Place, place),
+            (Slot::Generation, self.tx.usage(segment).1),
+            (Slot::Units, 0),
+            (Slot::Words, 0),
+            (Slot::Next, next),
+            (Slot::NextGeneration, self.tx.usage(next).1),
+            (Slot::Stage, Stage::Open as u64),
+            (Slot::Claim, 0),
+        ];
+        for (of, value) in words {
+            self.tx.set(self.tx.slot_at(number, of), value)?;
+        }
+        let last = self.tx.segment_at(segment, Of::Last);
+        self.tx.set(last, number)?;
+        let end = position(number, 0);
+        let whole = self.tx.root(Word::Whole) == self.tx.root(Word::End);
+        let applied = self.tx.root(Word::Applied) == self.tx.root(Word::End);
+        self.tx.set(Word::End.at(), end)?;
+        if whole {
+            self.tx.set(Word::Whole.at(), end)?;
+        }
+        if applied {
+            self.tx.set(Word::Applied.at(), end)?;
+        }
+        self.tx.set(Word::Payload.at(), 0)?;
+        Ok(())
+    }
+
+    /// Seals the open packet if there is anything in it: the number below which all is sealed.
+    pub(crate) fn seal_all(&mut self) -> Step<u64> {
+        let (packet, words) = packet_of(self.tx.root(Word::End));
+        if words == 0 && self.tx.root(Word::Payload) == 0 {
+            return Ok(packet);
+        }
+        self.seal()?;
+        Ok(packet + 1)
+    }
+}
+
+/// Entries that sealing a packet and opening another one takes, with a segment begun.
+const RING_ENTRIES: u64 = 80;
+
+impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
+    /// The header of packet `number` and its bytes from the region, as they go to the device; none
+    /// if it is not there, or on the device already.
+    pub(crate) fn sealed_packet(&self, number: u64) -> Option<(Packet, Vec<u8>)> {
+        let slot = |of| self.core.slot(number, of);
+        let is_it = || {
+            slot(Slot::Number) == number
+                && slot(Slot::Stage) == Stage::Sealed as u64
+                && self.root(Word::Written) <= number
+        };
+        if !is_it() {
+            return None;
+        }
+        let layout = self.layout;
+        let header = Packet {
+            life: self.root(Word::Life),
+            number,
+            place: slot(Slot::Place),
+            generation: slot(Slot::Generation),
+            units: slot(Slot::Units).min(1 + layout.inline_units()),
+            words: slot(Slot::Words).min(layout.record_room()),
+            durable: slot(Slot::Durable),
+            next: slot(Slot::Next),
+            next_generation: slot(Slot::NextGeneration),
+        };
+        let mut bytes = vec![0; (header.units * layout.unit) as usize];
+        let data = Offset::new(slot(Slot::Data));
+        let (first, payload) = bytes.split_at_mut(layout.unit as usize);
+        let records = (HEADER_WORDS as u64 * WORD) as usize;
+        let end = records + (header.words * WORD) as usize;
+        if let Some(records) = first.get_mut(records..end) {
+            self.core.memory().read(data.plus(HEADER_WORDS as u64 * WORD), records);
+        }
+        self.core.memory().read(data.plus(layout.unit), payload);
+        header.put(layout.bind, first);
+        self.core.memory().load_fence();
+        is_it().then_some((header, bytes))
+    }
+
+    /// Writes packets `from..to` that are sealed and not on the device.
+    fn write_packets(&self, from: u64, to: u64) -> Result<()> {
+        let mut written = Vec::new();
+        for number in from..to {
+            let segment = self.layout.segment_of(self.core.slot(number, Slot::Place));
+            let hold = self.hold(segment)?;
+            // From here on the segment is not begun anew while the packet is not written.
+            let Some((header, bytes)) = self.sealed_packet(number) else {
+                continue;
+            };
+            if self.layout.segment_of(header.place) != segment {
+                continue;
+            }
+            self.write_units(header.place, &bytes)?;
+            drop(hold);
+            written.push(number);
+        }
+        if written.is_empty() {
+            return Ok(());
+        }
+        self.change(|change| {
+            for &number in &written {
+                if change.tx.slot(number, Slot::Number) == number {
+                    let at = change.tx.slot_at(number, Slot::Stage);
+                    change.tx.set(at, Stage::Written as u64)?;
+                }
+            }
+            let mut below = change.tx.root(Word::Written);
+            let is_written = |number| {
+                change.tx.slot(number, Slot::Number) == number
+                    && change.tx.slot(number, Slot::Stage) == Stage::Written as u64
+            };
+            while is_written(below) {
+                below += 1;
+            }
+            change.tx.set(Word::Written.at(), below)?;
+            Ok(())
+        })
+    }
+
+    /// Writes what is sealed.
+    pub(crate) fn write_sealed(&self) -> Result<()> {
+        let (open, _) = packet_of(self.root(Word::End));
+        self.write_packets(self.root(Word::Written), open)
+    }
+
+    /// Makes everything durable that was complete when this was called, by whomever: writes, trims
+    /// and all else that has returned.
+    ///
+    /// # Errors
+    /// Of the devices: the volume has failed then, for all processes.
+    pub fn flush(&self) -> Result<()> {
+        let target = self.change(Change::seal_all)?;
+        self.flush_to(target)
+    }
+
+    /// Makes packets below `target` durable, and all that they name.
+    pub(crate) fn flush_to(&self, target: u64) -> Result<()> {
+        if self.root(Word::Durable) >= target {
+            return self.check_health();
+        }
+        while self.root(Word::Written) < target {
+            self.check_health()?;
+            self.write_packets(self.root(Word::Written), target)?;
+        }
+        if let Err(source) = self.device.flush() {
+            self.fail()?;
+            return Err(self.device_error("flush", 0, 0, source));
+        }
+        self.change(|change| {
+            if change.tx.root(Word::Durable) < target {
+                change.tx.set(Word::Durable.at(), target)?;
+                change.tx.set(Word::Unflushed.at(), 0)?;
+            }
+            let last = target - 1;
+            if change.tx.slot(last, Slot::Number) == last {
+                let named = change.tx.slot(last, Slot::Durable);
+                if named > change.tx.root(Word::Named) {
+                    change.tx.set(Word::Named.at(), named)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Makes it known, also to recovery, what is durable: so that what has died can be used again.
+    pub(crate) fn name_durable(&self) -> Result<()> {
+        self.flush()?;
+        let target = self.change(|change| {
+            let (packet, _) = packet_of(change.tx.root(Word::End));
+            change.seal()?;
+            Ok(packet + 1)
+        })?;
+        self.flush_to(target)
+    }
+
+    /// The volume has failed, for all.
+    pub(crate) fn fail(&self) -> Result<()> {
+        self.core.run(|tx| {
+            tx.lock(crate::index::LOCK, conquest_pm::Mode::Exclusive)?;
+            tx.set(Word::Failed.at(), 1)
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! Payload, to and from the devices.
+
+use conquest_format::volume::{BLOCK, digest};
+use conquest_format::{Offset, WORD};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::index::{LOCK, Of, Slot, Use, Word, Words, packet_of};
+use crate::map::Extent;
+use crate::volume::Volume;
+use crate::{Error, Result};
+
+/// Pieces that a look at the map finds at once.
+const PIECES: usize = 64;
+/// Units that a look finds at once.
+const UNITS: u64 = 4096;
+
+/// Units that follow each other, and where they are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Piece {
+    /// First unit of the space.
+    pub(crate) unit: u64,
+    /// Units.
+    pub(crate) len: u64,
+    /// Where, if anywhere.
+    pub(crate) found: Option<Found>,
+}
+
+/// Where units are on the medium.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    /// First unit of the medium.
+    pub(crate) place: u64,
+    /// The generation of its segment.
+    pub(crate) generation: u64,
+    /// Checksums of the units.
+    sums: Vec<u32>,
+    /// Where they are in the region, if they need not be on the device yet.
+    inline: Option<Offset>,
+}
+
+impl<M: Memory, H: Host> Volume<M, H> {
+    /// Where up to `len` units from `unit` on are: pieces that cover the range from its start on,
+    /// as far as they go.
+    pub(crate) fn look(&self, unit: u64, len: u64) -> Result<Vec<Piece>> {
+        let end = unit.saturating_add(len.min(UNITS));
+        let mut pieces = Vec::new();
+        self.core.read(LOCK, |view| {
+            pieces.clear();
+            let mut at = unit;
+            while at < end && pieces.len() < PIECES {
+                let found = self.map.find(view, self.core.as_ref(), at)?;
+                let found = found.and_then(|extent| extent.within(at, end));
+                let hole = found.map_or(end, |extent| extent.unit).max(at);
+                if hole > at {
+                    pieces.push(Piece { unit: at, len: hole - at, found: None });
+                }
+                at = hole;
+                if let Some(extent) = found {
+                    pieces.push(self.located(view, extent));
+                    at = extent.end().max(at + 1);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(pieces)
+    }
+
+    fn located(&self, view: &impl Words, extent: Extent) -> Piece {
+        let Extent { unit, place, len } = extent;
+        let segment = self.layout.segment_of(place);
+        let (used, generation) = view.usage(segment);
+        let base = Offset::new(view.segment(segment, Of::Sums));
+        let first = place % self.layout.segment;
+        // A torn look may find anything: it is done again.
+        let len = len.min(self.layout.segment - first);
+        let sum = |index: u64| {
+            let word = view.word(base.plus(index / 2 * WORD));
+            if index.is_multiple_of(2) { word as u32 } else { (word >> 32) as u32 }
+        };
+        let sums = (first..first + len).map(sum).collect();
+        let inline = if used == Use::Stream { self.inline(view, place, segment) } else { None };
+        Piece { unit, len, found: Some(Found { place, generation, sums, inline }) }
+    }
+
+    /// Where the unit at `place` of a segment of the stream is in the region, if it is there.
+    fn inline(&self, view: &impl Words, place: u64, segment: u64) -> Option<Offset> {
+        let written = view.root(Word::Written);
+        if view.segment(segment, Of::Last) < written {
+            return None;
+        }
+        let (open, _) = packet_of(view.root(Word::End));
+        let most = 1 + self.layout.inline_units();
+        let has = |&number: &u64| {
+            let first = view.slot(number, Slot::Place);
+            view.slot(number, Slot::Number) == number && (first..first + most).contains(&place)
+        };
+        let number = (written..=open).rev().take(crate::index::RING as usize).find(has)?;
+        let within = place - view.slot(number, Slot::Place);
+        Some(Offset::new(view.slot(number, Slot::Data)).plus(within * self.layout.unit))
+    }
+
+    /// Reads whole units from `unit` on.
+    pub(crate) fn read_units(&self, unit: u64, into: &mut [u8]) -> Result<()> {
+        let bytes = |units: u64| (units * self.layout.unit) as usize;
+        let (mut at, mut rest) = (unit, into);
+        while !rest.is_empty() {
+            for piece in self.look(at, rest.len() as u64 / self.layout.unit)? {
+                let (part, behind) = rest.split_at_mut(bytes(piece.len).min(rest.len()));
+                match &piece.found {
+                    None => part.fill(0),
+                    Some(found) if self.read_found(found, part)? => {}
+                    Some(_) => self.read_again(&piece, part)?,
+                }
+                at += piece.len;
+                rest = behind;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what is at `found`; whether it is what was written there.
+    fn read_found(&self, found: &Found, into: &mut [u8]) -> Result<bool> {
+        match found.inline {
+            Some(at) => self.core.memory().read(at, into),
+            None => self.read_at(found.place, into)?,
+        }
+        Ok(self.is_right(found, into))
+    }
+
+    fn is_right(&self, found: &Found, bytes: &[u8]) -> bool {
+        let units = bytes.chunks(self.layout.unit as usize).zip(&found.sums);
+        (found.place..).zip(units).all(|(place, (unit, &sum))| {
+            self.layout.bind.sum(place, found.generation, digest(unit)) == sum
+        })
+    }
+
+    /// Reads `piece`, which was not what it should be: it may have changed meanwhile, and if it has
+    /// not, another copy may be right.
+    fn read_again(&self, piece: &Piece, into: &mut [u8]) -> Result<()> {
+        let mut last = piece.clone();
+        loop {
+            let now = self.look(piece.unit, piece.len)?;
+            let [now] = now.as_slice() else {
+                return self.read_singly(piece, into);
+            };
+            if now.len != piece.len {
+                return self.read_singly(piece, into);
+            }
+            match &now.found {
+                None => {
+                    into.fill(0);
+                    return Ok(());
+                }
+                Some(found) if *now == last && found.inline.is_none() => {
+                    return self.read_copies(piece.unit, found, into);
+                }
+                Some(found) if self.read_found(found, into)? => return Ok(()),
+                Some(_) => last = now.clone(),
+            }
+        }
+    }
+
+    /// Reads `piece` unit by unit.
+    fn read_singly(&self, piece: &Piece, into: &mut [u8]) -> Result<()> {
+        for (unit, part) in (piece.unit..).zip(into.chunks_mut(self.layout.unit as usize)) {
+            self.read_units(unit, part)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what is at `found` from whatever copy has it.
+    fn read_copies(&self, unit: u64, found: &Found, into: &mut [u8]) -> Result<()> {
+        let size = self.layout.unit as usize;
+        let parts = into.chunks_mut(size).zip(&found.sums).enumerate();
+        for (index, (part, &sum)) in parts {
+            let place = found.place + index as u64;
+            let at = place * self.layout.unit;
+            let is_right = (0..self.device.copies()).any(|copy| {
+                self.device.read_copy(copy, at, part).is_ok()
+                    && self.layout.bind.sum(place, found.generation, digest(part)) == sum
+            });
+            if !is_right {
+                let block = (unit + index as u64) * (self.layout.unit / BLOCK);
+                return Err(Error::Damaged { device: self.name(), block, at });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads units of the medium, whatever they are.
+    pub(crate) fn read_at(&self, place: u64, into: &mut [u8]) -> Result<()> {
+        let at = place * self.layout.unit;
+        let read = self.device.read(at, into);
+        read.map_err(|source| self.device_error("read", at, into.len() as u64, source))
+    }
+
+    /// Writes units of the medium, in a segment that the caller holds.
+    pub(crate) fn write_units(&self, place: u64, bytes: &[u8]) -> Result<()> {
+        let at = place * self.layout.unit;
+        let written = self.device.write(at, bytes);
+        written.map_err(|source| self.device_error("write", at, bytes.len() as u64, source))
+    }
+
+    /// The checksums, in words, of units with these digests from `place` on.
+    pub(crate) fn sums(&self, place: u64, generation: u64, digests: &[u32]) -> Vec<u64> {
+        let bind = self.layout.bind;
+        let sum = |(place, &digest): (u64, &u32)| bind.sum(place, generation, digest);
+        let all: Vec<u32> = (place..).zip(digests).map(sum).collect();
+        let word = |pair: &[u32]| {
+            let half = |index: usize| pair.get(index).copied().map_or(0, u64::from);
+            half(0) | half(1) << 32
+        };
+        all.chunks(2).map(word).collect()
+    }
+}
+
+/// The digests of the units in `bytes`.
+pub(crate) fn digests(bytes: &[u8], unit: u64) -> Vec<u32> {
+    bytes.chunks(unit as usize).map(digest).collect()
+}
+
+impl Found {
+    /// The digest of each unit, as it was written.
+    pub(crate) fn digests(&self, bind: conquest_format::volume::Bind) -> Vec<u32> {
+        let digest = |(place, &sum): (u64, &u32)| bind.digest(place, self.generation, sum);
+        (self.place..).zip(&self.sums).map(digest).collect()
+    }
+}

@@ -1,0 +1,63 @@
+//! A volume that this process has open.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use conquest_pm::Core;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::device::Device;
+use crate::index::{Word, Words};
+use crate::layout::Layout;
+use crate::map::Tree;
+use crate::writer::Writing;
+use crate::{Error, Result};
+
+/// A volume that this process has open. Its operations can be called by several threads at once.
+pub struct Volume<M: Memory, H: Host> {
+    pub(crate) core: Arc<Core<M, H>>,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) layout: Layout,
+    pub(crate) map: Tree,
+    pub(crate) writing: Writing,
+    /// Held by the thread that cleans.
+    pub(crate) cleaning: Mutex<()>,
+    /// Held by the thread that writes a checkpoint.
+    pub(crate) checkpointing: Mutex<()>,
+}
+
+impl<M: Memory, H: Host> Volume<M, H> {
+    /// The device, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        self.device.name()
+    }
+
+    pub(crate) fn name(&self) -> PathBuf {
+        self.path().to_owned()
+    }
+
+    /// Bytes of a unit: what maps, checksums and allocation are in. Writes of whole units need no
+    /// reading.
+    pub fn unit(&self) -> u64 {
+        self.layout.unit
+    }
+
+    /// The present value of a word of the volume.
+    pub(crate) fn root(&self, word: Word) -> u64 {
+        self.core.root(word)
+    }
+
+    /// Refuses to go on once the volume has failed.
+    pub(crate) fn check_health(&self) -> Result<()> {
+        match self.root(Word::Failed) {
+            0 => Ok(()),
+            _ => Err(self.failed()),
+        }
+    }
+
+    pub(crate) fn failed(&self) -> Error {
+        let reason = "a device could not write or flush what was to be durable";
+        Error::Failed { device: self.name(), reason }
+    }
+}

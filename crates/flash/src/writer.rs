@@ -1,0 +1,138 @@
+//! Who may still write where.
+//!
+//! A process that is about to write to a segment says so first, by a *hold*: a word of its
+//! [`Writer`](kinds::Writer) objects, which only it stores into. Segments with holds are not begun
+//! anew. Each process that writes has a number, and by that number a lock on the devices, which the
+//! kernel lets go of when the process is gone and its last request is complete: its holds count
+//! until then, and no longer.
+
+use core::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use conquest_format::{Offset, WORD};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Mode, Ptr};
+
+use crate::index::{LOCK, Word, Words};
+use crate::kinds::{self, Writer};
+use crate::volume::Volume;
+use crate::{Error, Result};
+
+const NUMBER: u64 = 0;
+const NEXT: u64 = 1;
+const HOLDS: u64 = 2;
+const WORDS: u64 = kinds::WRITER / WORD;
+
+/// This process as a writer.
+#[derive(Debug, Default)]
+pub(crate) struct Writing {
+    /// Its number.
+    pub(crate) number: u64,
+    /// Words for holds that are not in use.
+    free: Mutex<Vec<Offset>>,
+}
+
+/// A segment that is kept from being begun anew, until this is dropped.
+pub(crate) struct Hold<'v, M: Memory, H: Host> {
+    volume: &'v Volume<M, H>,
+    at: Offset,
+}
+
+impl<M: Memory, H: Host> Hold<'_, M, H> {
+    /// Holds `segment` from now on, as later loads find it.
+    pub(crate) fn set(&self, segment: u64) {
+        self.volume.core.memory().put(self.at, segment + 1, Ordering::Release);
+        self.volume.core.memory().full_fence();
+    }
+}
+
+impl<M: Memory, H: Host> Drop for Hold<'_, M, H> {
+    fn drop(&mut self) {
+        self.volume.core.memory().put(self.at, 0, Ordering::Release);
+        let free = &self.volume.writing.free;
+        free.lock().unwrap_or_else(PoisonError::into_inner).push(self.at);
+    }
+}
+
+impl Writing {
+    pub(crate) fn new(number: u64) -> Writing {
+        Writing { number, free: Mutex::default() }
+    }
+}
+
+impl<M: Memory, H: Host> Volume<M, H> {
+    /// A hold of nothing yet. Not to be called with the lock held.
+    pub(crate) fn spare_hold(&self) -> Result<Hold<'_, M, H>> {
+        let taken = || self.writing.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        loop {
+            match taken() {
+                Some(at) => return Ok(Hold { volume: self, at }),
+                None => self.add_holds()?,
+            }
+        }
+    }
+
+    /// Holds `segment`. Who then finds out that the segment is still what it was thought to be can
+    /// write to it. Not to be called with the lock held.
+    pub(crate) fn hold(&self, segment: u64) -> Result<Hold<'_, M, H>> {
+        let hold = self.spare_hold()?;
+        hold.set(segment);
+        Ok(hold)
+    }
+
+    /// Makes more words for holds.
+    fn add_holds(&self) -> Result<()> {
+        let writer = self.core.run(|tx| {
+            tx.lock(LOCK, Mode::Exclusive)?;
+            let next = tx.root(Word::Writers);
+            let fresh = tx.alloc::<Writer>()?;
+            tx.fill_word(&fresh, NUMBER, self.writing.number)?;
+            tx.fill_word(&fresh, NEXT, next)?;
+            let writer = tx.seal(fresh);
+            tx.set(Word::Writers.at(), writer.word())?;
+            Ok(writer)
+        })?;
+        let holds = (HOLDS..WORDS).map(|index| writer.offset().plus(index * WORD));
+        self.writing.free.lock().unwrap_or_else(PoisonError::into_inner).extend(holds);
+        Ok(())
+    }
+
+    /// Whether anybody may still write to `segment`. The caller has made sure, before a fence, that
+    /// nobody begins to from now on.
+    pub(crate) fn is_held(&self, words: &impl Words, segment: u64) -> Result<bool> {
+        let mut next = words.root(Word::Writers);
+        // Each has a page of its own, so there can't be more of them than pages.
+        let mut most = self.core.groups() * conquest_format::GROUP_PAGES;
+        while next != 0 && most > 0 {
+            let writer = Ptr::<Writer>::from_word(next, Word::Writers.at())?;
+            let place = self.core.resolve(writer)?.offset();
+            let word = |index: u64| words.word(place.plus(index * WORD));
+            if (HOLDS..WORDS).any(|index| word(index) == segment + 1) {
+                let number = word(NUMBER);
+                if number == self.writing.number || self.is_writing(number)? {
+                    return Ok(true);
+                }
+            }
+            next = word(NEXT);
+            most -= 1;
+        }
+        Ok(false)
+    }
+
+    /// Whether writer `number`, somebody else, lives or has requests under way.
+    pub(crate) fn is_writing(&self, number: u64) -> Result<bool> {
+        let entered = self.device.is_entered(number);
+        entered.map_err(|source| self.device_error("ask who writes to", 0, 0, source))
+    }
+
+    pub(crate) fn device_error(
+        &self,
+        action: &'static str,
+        at: u64,
+        bytes: u64,
+        source: std::io::Error,
+    ) -> Error {
+        Error::Device { device: self.name(), action, at, bytes, source }
+    }
+}

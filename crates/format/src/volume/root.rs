@@ -1,0 +1,85 @@
+//! Roots: where recovery begins. They are units of the anchor segments, one after the other; the
+//! one with the highest sequence number counts.
+
+use super::{Bind, first_words, is_sealed, sealed};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"CONQROOT");
+/// Words before those of the lives.
+const HEAD: usize = 8;
+/// Words of a life.
+const LIFE: usize = 4;
+const WORDS: usize = HEAD + LIVES_MAX * LIFE;
+/// Most lives of a root.
+pub const LIVES_MAX: usize = 64;
+
+/// A checkpoint of the map, as a root names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Checkpoint {
+    /// What its units say that they belong to: no other checkpoint has it, or had.
+    pub id: u64,
+    /// The segment in which it begins.
+    pub segment: u64,
+    /// Its units.
+    pub units: u64,
+}
+
+/// Where the stream goes on after somebody has recovered the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Life {
+    /// What its packets say that they belong to: the sequence number of the root that began it.
+    pub life: u64,
+    /// The number of its first packet.
+    pub packet: u64,
+    /// The place of its first packet.
+    pub place: u64,
+    /// The generation of that place's segment.
+    pub generation: u64,
+}
+
+/// A root.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Root {
+    /// Higher than that of each root before it.
+    pub sequence: u64,
+    /// The map as it was, at the earliest, when the first packet of the first life was begun; none
+    /// of an empty volume.
+    pub checkpoint: Option<Checkpoint>,
+    /// From where on packets count, 1 to [`LIVES_MAX`] of them: those of each life up to the first
+    /// one of the next, and of the last one as far as they go.
+    pub lives: Vec<Life>,
+}
+
+impl Root {
+    /// Puts the root into a unit.
+    pub fn put(&self, bind: Bind, unit: &mut [u8]) {
+        let mut words = Vec::with_capacity(WORDS);
+        let Checkpoint { id, segment, units } =
+            self.checkpoint.unwrap_or(Checkpoint { id: 0, segment: 0, units: 0 });
+        words.extend([MAGIC, self.sequence, id, segment, units, self.lives.len() as u64, 0, 0]);
+        for life in &self.lives {
+            words.extend([life.life, life.packet, life.place, life.generation]);
+        }
+        unit.fill(0);
+        sealed(unit, bind, &words);
+    }
+
+    /// The root in a unit; none if there is none.
+    #[must_use]
+    pub fn from_unit(bind: Bind, unit: &[u8]) -> Option<Root> {
+        let words: [u64; WORDS] = first_words(unit);
+        let [magic, sequence, id, segment, units, lives, ..] = words;
+        if magic != MAGIC || lives == 0 || lives > LIVES_MAX as u64 || !is_sealed(unit, bind) {
+            return None;
+        }
+        let all = words.get(HEAD..).unwrap_or_default().as_chunks::<LIFE>().0;
+        let life = |&[life, packet, place, generation]: &[u64; LIFE]| Life {
+            life,
+            packet,
+            place,
+            generation,
+        };
+        let lives = all.iter().take(lives as usize).map(life).collect();
+        let checkpoint = (units > 0).then_some(Checkpoint { id, segment, units });
+        Some(Root { sequence, checkpoint, lives })
+    }
+}
