@@ -38,6 +38,25 @@ impl Extent {
         })
     }
 
+    /// The extent that this one and `next` are together: none unless that continues it in the space
+    /// and on the medium, within one segment of `segment` units, and they are not too long.
+    #[must_use]
+    pub fn joined(&self, next: &Extent, segment: u64) -> Option<Extent> {
+        let is_next = self.end() == next.unit && self.place + self.len == next.place;
+        let len = self.len + next.len;
+        let is_one = is_next && !next.place.is_multiple_of(segment) && len < LEN_MAX;
+        is_one.then_some(Extent { len, ..*self })
+    }
+
+    /// Whether a map can hold it.
+    #[must_use]
+    pub const fn is_valid(&self) -> bool {
+        self.len > 0
+            && self.len < LEN_MAX
+            && self.unit <= UNIT_MAX - self.len
+            && self.place <= PLACE_MAX - self.len
+    }
+
     /// As two words of a node: the unit; place and length. The second one is never 0.
     #[must_use]
     pub const fn pack(&self) -> [u64; 2] {

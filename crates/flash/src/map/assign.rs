@@ -1,0 +1,92 @@
+//! Mapping a range anew, so that nobody ever finds it unmapped.
+
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Result, Tx};
+
+use super::edit::{Cut, Room, refuse_invalid};
+use super::extent::Extent;
+use super::node::{SLOTS, slots};
+use super::tree::Tree;
+
+impl Tree {
+    /// Maps the range of `extent` to its place, and calls `removed` with each part of what was
+    /// mapped there, as [`Self::clear`] and [`Self::insert`] together would do. But each record
+    /// that is committed leaves each unit where it was, or where it is to be: nobody finds a hole.
+    ///
+    /// Returns whether all is done; if not, as [`Self::clear`]. What is there already, because of
+    /// an earlier call or one of somebody who died, is not told to `removed`.
+    ///
+    /// # Errors
+    /// Those of [`Self::clear`] and [`Self::insert`].
+    pub fn assign<'c, M: Memory, H: Host>(
+        &self,
+        tx: &mut Tx<'c, M, H>,
+        extent: Extent,
+        room: Room,
+        mut removed: impl FnMut(&mut Tx<'c, M, H>, Extent) -> Result<()>,
+    ) -> Result<bool> {
+        refuse_invalid(&extent)?;
+        let mut from = extent.unit;
+        while let Some(rest) = extent.within(from, extent.end()) {
+            let found = self.find(tx, from)?.and_then(|found| found.within(from, rest.end()));
+            let until = match found {
+                Some(found) if (found.unit, found.place) == (from, rest.place) => found.end(),
+                _ => match self.assign_in_leaf(tx, rest, room, &mut removed)? {
+                    Some(until) => until,
+                    None => return Ok(false),
+                },
+            };
+            if !self.tidy(tx, from, room.kept)? {
+                return Ok(false);
+            }
+            from = until;
+        }
+        Ok(true)
+    }
+
+    /// Maps what it can of `extent` in the leaf that it begins in: up to where; none if the caller
+    /// is to commit first.
+    fn assign_in_leaf<'c, M: Memory, H: Host>(
+        &self,
+        tx: &mut Tx<'c, M, H>,
+        extent: Extent,
+        room: Room,
+        removed: &mut impl FnMut(&mut Tx<'c, M, H>, Extent) -> Result<()>,
+    ) -> Result<Option<u64>> {
+        let Some(mut path) = self.path(tx, extent.unit)? else {
+            self.plant(tx, room.kept)?;
+            return Ok(None);
+        };
+        // One for the extent, and one for the second part of what it is within.
+        if path.used + 2 > SLOTS {
+            self.split(tx, &path, extent.unit, room.kept)?;
+            return Ok(None);
+        }
+        // Up to what is there already.
+        let is_there = |found: &Extent| {
+            let piece = found.within(extent.unit, extent.end());
+            piece.is_some_and(|piece| extent.within(piece.unit, piece.end()) == Some(piece))
+        };
+        let there = slots(&path.words).filter_map(|slot| slot.extent()).filter(is_there);
+        let limit = there.map(|found| found.unit).chain([path.limit()]).min();
+        let Some(piece) = extent.within(extent.unit, limit.unwrap_or(extent.unit)) else {
+            return Ok(None);
+        };
+        let after = path.entries_to_put();
+        let until =
+            match self.cut(tx, &mut path, &(piece.unit..piece.end()), room, after, removed)? {
+                Cut::Whole => piece.end(),
+                Cut::Until(unit) => unit,
+                Cut::Full => return Ok(None),
+            };
+        let Some(piece) = piece.within(piece.unit, until) else {
+            return Ok(None);
+        };
+        if tx.room() < after + room.kept {
+            return Ok(None);
+        }
+        self.put(tx, &mut path, piece)?;
+        Ok(Some(until))
+    }
+}
