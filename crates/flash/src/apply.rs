@@ -8,12 +8,12 @@ use conquest_pm::memory::Memory;
 use crate::Result;
 use crate::change::{Change, Step};
 use crate::index::{Of, Slot, Use, Word, Words, packet_of, position};
-use crate::map::Extent;
+use crate::map::{Extent, Room};
 
 /// Entries of a transaction that the end of a record needs: names, counts, and how far the map is.
 const ENTRIES: u64 = 40;
-/// Entries for each extent that leaves the map.
-const ENTRIES_REMOVED: u64 = 3;
+/// Room in a transaction that clearing leaves: for each extent that goes, and for the rest.
+const ROOM: Room = Room { each: 3, kept: ENTRIES };
 
 impl<M: Memory, H: Host> Change<'_, M, H> {
     /// Brings the map to where the stream is, and voids what somebody has left half added; whether
@@ -49,7 +49,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let applied = self.tx.root(Word::Applied);
         let (packet, at) = packet_of(applied);
         let (open, _) = packet_of(self.tx.root(Word::End));
-        if packet < open && at >= self.tx.slot(packet, Slot::Words) {
+        if packet < open && at >= self.tx.packet(packet, Slot::Words) {
             self.tx.set(Word::Applied.at(), position(packet + 1, 0))?;
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     fn damaged_stream(&self, packet: u64, at: u64) -> conquest_pm::Error {
         conquest_pm::Error::Corrupt {
             what: "record of the stream",
-            offset: Offset::new(self.tx.slot(packet, Slot::Data)),
+            offset: Offset::new(self.tx.packet(packet, Slot::Data)),
             expected: "a record",
             found: at,
         }
@@ -99,8 +99,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     fn lead(&mut self, extent: Extent, packet: u64) -> Step<()> {
         self.clear(extent.unit, extent.end(), packet)?;
         let map = self.volume.map;
-        let segment_units = self.volume.layout.segment;
-        while !map.insert(&mut self.tx, extent, segment_units, ENTRIES)? {
+        while !map.insert(&mut self.tx, extent, ENTRIES)? {
             self.part()?;
         }
         let segment = self.volume.layout.segment_of(extent.place);
@@ -122,7 +121,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
                 let all = tx.root(Word::Live).saturating_sub(extent.len);
                 tx.set(Word::Live.at(), all)
             };
-            if map.clear(&mut self.tx, start, end, ENTRIES_REMOVED, ENTRIES, &mut removed)? {
+            if map.clear(&mut self.tx, start..end, ROOM, &mut removed)? {
                 return Ok(());
             }
             self.part()?;
@@ -159,7 +158,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     /// The words of the record at word `at` of packet `packet`, and maybe more.
     fn record_words(&self, packet: u64, at: u64) -> Vec<u64> {
         let layout = self.volume.layout;
-        let data = Offset::new(self.tx.slot(packet, Slot::Data));
+        let data = Offset::new(self.tx.packet(packet, Slot::Data));
         let first = data.plus((conquest_format::volume::HEADER_WORDS as u64 + at) * WORD);
         let word = |index: u64| self.volume.core.word(first.plus(index * WORD));
         let room = layout.record_room().saturating_sub(at);

@@ -54,8 +54,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
     pub(crate) fn build(&mut self) -> Result<()> {
         index::make(&self.core, &self.layout)?;
         let recovered = recover(self.device.as_ref(), self.layout)?;
-        self.put_segments(&recovered.segments)?;
-        self.put_map(&recovered)?;
+        self.fill_segments(&recovered.segments)?;
+        self.fill_map(&recovered)?;
         self.begin_life(recovered)
     }
 
@@ -64,7 +64,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.core.memory().put(at, value, Ordering::Release);
     }
 
-    fn put_segments(&self, segments: &[Segment]) -> Result<()> {
+    fn fill_segments(&self, segments: &[Segment]) -> Result<()> {
         for (number, segment) in (0..).zip(segments) {
             let words = [
                 (Of::Use, use_word(segment.used, segment.generation)),
@@ -88,7 +88,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(())
     }
 
-    fn put_map(&self, recovered: &Recovered) -> Result<()> {
+    fn fill_map(&self, recovered: &Recovered) -> Result<()> {
         let mut live = vec![0; recovered.segments.len()];
         let mut all = 0;
         let mut extents = recovered.map.values();
@@ -100,8 +100,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
                         break;
                     }
                     change.lead_new(extent)?;
-                    if let Some(live) =
-                        live.get_mut(self.layout.segment_of(extent.place) as usize)
+                    if let Some(live) = live.get_mut(self.layout.segment_of(extent.place) as usize)
                     {
                         *live += extent.len;
                     }
@@ -203,4 +202,3 @@ impl<'v, M: Memory, H: Host> Change<'v, M, H> {
         Ok(())
     }
 }
-

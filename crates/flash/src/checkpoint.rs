@@ -141,7 +141,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let mut extents = Vec::new();
             at = self.core.read(LOCK, |view| {
                 extents.clear();
-                self.map.leaf(view, self.core.as_ref(), unit, &mut extents)
+                self.map.leaf(view, unit, &mut extents)
             })?;
             if !extents.is_empty() {
                 let parts = extents.iter().map(|extent| [extent.unit, extent.place, extent.len]);
@@ -182,8 +182,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         Life {
             life: self.tx.root(Word::Life),
             packet,
-            place: self.tx.slot(packet, Slot::Place),
-            generation: self.tx.slot(packet, Slot::Generation),
+            place: self.tx.packet(packet, Slot::Place),
+            generation: self.tx.packet(packet, Slot::Generation),
         }
     }
 }

@@ -82,10 +82,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
             }
             let touched = core.segment(segment, Of::Touched);
             let last = core.segment(segment, Of::Last);
-            let current = self.layout.segment_of(core.slot(
-                packet_of(core.root(Word::End)).0,
-                crate::index::Slot::Place,
-            ));
+            let current = self.layout.segment_of(
+                core.packet(packet_of(core.root(Word::End)).0, crate::index::Slot::Place),
+            );
             match core.usage(segment).0 {
                 Use::Stream if segment == current || segment == core.root(Word::NextStream) => {}
                 Use::Stream if last >= core.root(Word::RootPacket) => unrooted += 1,
@@ -102,7 +101,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     fn victim(&self) -> Option<u64> {
         let core = self.core.as_ref();
         let (open, _) = packet_of(core.root(Word::End));
-        let current = self.layout.segment_of(core.slot(open, crate::index::Slot::Place));
+        let current = self.layout.segment_of(core.packet(open, crate::index::Slot::Place));
         let is_open = |segment: u64| {
             let words = [Word::OpenHot, Word::OpenCold, Word::OpenCold2];
             segment == current
@@ -225,7 +224,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let mut live = Vec::new();
         for name in self.volume.names(&self.tx, segment)? {
             let (mut at, end) = (name.unit, name.end());
-            while let Some(extent) = self.volume.map.find(&self.tx, &self.volume.core, at)? {
+            while let Some(extent) = self.volume.map.find(&self.tx, at)? {
                 let Some(extent) = extent.within(at, end) else {
                     break;
                 };
@@ -250,7 +249,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     fn publish(&mut self, copy: &Copied) -> Step<()> {
         let Copied { old, room, digests } = copy;
         let (mut at, end) = (old.unit, old.end());
-        while let Some(extent) = self.volume.map.find(&self.tx, &self.volume.core, at)? {
+        while let Some(extent) = self.volume.map.find(&self.tx, at)? {
             let Some(extent) = extent.within(at, end) else {
                 break;
             };

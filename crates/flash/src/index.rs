@@ -235,13 +235,13 @@ pub(crate) trait Words {
     }
 
     /// Where word `of` of the place for packet `number` is.
-    fn slot_at(&self, number: u64, of: Slot) -> Offset {
+    fn packet_at(&self, number: u64, of: Slot) -> Offset {
         let base = Offset::new(self.root(Word::Ring));
         base.plus((number % RING * SLOT_WORDS + of as u64) * WORD)
     }
 
-    fn slot(&self, number: u64, of: Slot) -> u64 {
-        self.word(self.slot_at(number, of))
+    fn packet(&self, number: u64, of: Slot) -> u64 {
+        self.word(self.packet_at(number, of))
     }
 }
 
@@ -308,7 +308,7 @@ pub(crate) fn make<M: Memory, H: Host>(
     }
     let pages = (layout.unit + crate::layout::INLINE) / PAGE;
     for number in 0..RING {
-        let at = core.slot_at(number, Slot::Data);
+        let at = core.packet_at(number, Slot::Data);
         core.run(|tx| new_run(tx, kinds::PACKET, pages, at))?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! What the region of a volume consists of: its kinds of objects.
 
-use conquest_format::kind::Kind;
+use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
 use conquest_pm::Object;
 
 const fn kind(number: u8) -> Kind {
@@ -60,3 +60,13 @@ pub(crate) const SUMS: Kind = kind(5);
 pub(crate) const PACKET: Kind = kind(6);
 /// The table of segments: runs.
 pub(crate) const SEGMENTS: Kind = kind(7);
+
+/// The kinds of a region with nothing but maps.
+#[must_use]
+pub fn kinds() -> KindTable {
+    let mut kinds = [KindSpec::UNUSED; KINDS];
+    if let Some(place) = kinds.get_mut(usize::from(Node::KIND.number())) {
+        *place = KindSpec::object(NODE).unwrap_or(KindSpec::UNUSED);
+    }
+    kinds
+}

@@ -7,6 +7,28 @@
 
 #![forbid(unsafe_code)]
 
+mod apply;
+mod build;
+mod change;
+mod checkpoint;
+mod clean;
 pub mod device;
+mod error;
+mod index;
 pub mod kinds;
+mod layout;
 pub mod map;
+mod members;
+mod names;
+mod operations;
+mod recover;
+mod segments;
+mod stream;
+mod transfer;
+mod volume;
+mod writer;
+
+pub use error::{Error, Result};
+pub use members::{Body, NewVolume, assemble, create};
+pub use operations::RANGES_MAX;
+pub use volume::Volume;

@@ -220,11 +220,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// The whole units of `ranges`, with those that were completed.
-    fn parts<'b>(
-        &self,
-        ranges: &[(u64, &'b [u8])],
-        owned: &'b [(u64, Vec<u8>)],
-    ) -> Vec<Part<'b>> {
+    fn parts<'b>(&self, ranges: &[(u64, &'b [u8])], owned: &'b [(u64, Vec<u8>)]) -> Vec<Part<'b>> {
         let size = self.layout.unit;
         let part = |unit: u64, bytes: &'b [u8]| Part {
             unit,
@@ -339,9 +335,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let per = self.per_unit();
         let unit = block / per;
         let found = self.core.read(crate::index::LOCK, |view| {
-            let mut found = self.map.find(view, self.core.as_ref(), unit)?;
+            let mut found = self.map.find(view, unit)?;
             while let Some(extent) = found {
-                let next = self.map.find(view, self.core.as_ref(), extent.end())?;
+                let next = self.map.find(view, extent.end())?;
                 match next.filter(|next| next.unit == extent.end()) {
                     Some(next) => {
                         let len = extent.len + next.len;
@@ -374,7 +370,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     /// Whether all units are where they were when they were read.
     fn are_as_expected(&self, expected: &[Expected]) -> Step<bool> {
         for &Expected { unit, at } in expected {
-            let extent = self.volume.map.find(&self.tx, self.volume.core.as_ref(), unit)?;
+            let extent = self.volume.map.find(&self.tx, unit)?;
             let now = extent.filter(|extent| extent.unit <= unit).map(|extent| {
                 let place = extent.place + (unit - extent.unit);
                 (place, self.tx.usage(self.volume.layout.segment_of(place)).1)
@@ -397,7 +393,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let mut new = wanted;
         for part in parts {
             let (mut at, end) = (part.unit, part.unit + part.digests.len() as u64);
-            while let Some(extent) = self.volume.map.find(&self.tx, &self.volume.core, at)? {
+            while let Some(extent) = self.volume.map.find(&self.tx, at)? {
                 let Some(extent) = extent.within(at, end) else {
                     break;
                 };

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use conquest_format::volume::{
-    ANCHORS, Checkpoint, Item, ItemReader, Leaf, Life, Packet, Record, Records, Root, Sums, digest,
+    ANCHORS, Checkpoint, Item, ItemReader, Leaf, Packet, Record, Records, Root, Sums, digest,
 };
 
 use crate::device::Device;
@@ -58,13 +58,7 @@ struct Reading<'d> {
 pub(crate) fn recover(device: &dyn Device, layout: Layout) -> Result<Recovered> {
     let reading = Reading { device, layout };
     let root = reading.newest_root()?;
-    let empty = Segment {
-        used: Use::Payload,
-        generation: 0,
-        birth: 0,
-        last: 0,
-        sums: Vec::new(),
-    };
+    let empty = Segment { used: Use::Payload, generation: 0, birth: 0, last: 0, sums: Vec::new() };
     let mut recovered = Recovered {
         segments: vec![empty; layout.segments as usize],
         map: BTreeMap::new(),
@@ -297,7 +291,8 @@ impl Recovered {
             && before.end() > start
         {
             self.map.remove(&before.unit);
-            for part in [before.within(0, start), before.within(end, u64::MAX)].into_iter().flatten()
+            for part in
+                [before.within(0, start), before.within(end, u64::MAX)].into_iter().flatten()
             {
                 self.map.insert(part.unit, part);
             }

@@ -1,16 +1,16 @@
 //! Segments: given out for a use, and begun anew when nothing of what is in them is needed.
 
-use conquest_format::{Offset, PAGE};
+use conquest_format::PAGE;
 use conquest_format::volume::Record;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
+use crate::Result;
 use crate::change::{Change, Step, Stop};
 use crate::index::{Of, Use, Word, Words, new_run, packet_of, use_word};
 use crate::kinds;
 use crate::volume::Volume;
 use crate::writer::Hold;
-use crate::Result;
 
 /// What payload is like, as far as known: how often it was copied by cleaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,9 +75,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 let is_next = words.root(Word::NextStream) == segment;
                 is_next || last >= words.root(Word::RootPacket)
             }
-            Use::Checkpoint => {
-                words.segment(segment, Of::Last) == words.root(Word::RootCheckpoint)
-            }
+            Use::Checkpoint => words.segment(segment, Of::Last) == words.root(Word::RootCheckpoint),
         };
         if is_needed || words.segment(segment, Of::Live) > 0 {
             return Ok(false);

@@ -11,9 +11,7 @@ use conquest_pm::memory::Memory;
 
 use crate::Result;
 use crate::change::{Change, Step, Stop};
-use crate::index::{
-    Of, RING, Slot, Stage, Use, Word, Words, packet_of, position,
-};
+use crate::index::{Of, RING, Slot, Stage, Use, Word, Words, packet_of, position};
 
 /// Bytes of payload after which somebody flushes: what recovery has to read again at most.
 pub(crate) const UNFLUSHED_MAX: u64 = 64 << 20;
@@ -30,7 +28,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let mut words = Vec::with_capacity(record.words() as usize);
         record.put(last, &mut words);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let data = Offset::new(self.tx.slot(packet, Slot::Data));
+        let data = Offset::new(self.tx.packet(packet, Slot::Data));
         // Behind the end nobody looks.
         let at = data.plus((HEADER_WORDS as u64 + used) * WORD);
         self.volume.core.memory().put_bytes(at, &bytes);
@@ -50,7 +48,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let (mut packet, words) = packet_of(self.tx.root(Word::End));
         let mut payload = self.tx.root(Word::Payload);
         let room = |change: &Self, packet: u64| {
-            let place = change.tx.slot(packet, Slot::Place);
+            let place = change.tx.packet(packet, Slot::Place);
             layout.inline_units().min(layout.rest_of(place) - 1)
         };
         // The record is to be in the same packet, if it is not a long one.
@@ -61,12 +59,12 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             payload = 0;
         }
         let count = wanted.min(room(self, packet) - payload);
-        let data = Offset::new(self.tx.slot(packet, Slot::Data));
+        let data = Offset::new(self.tx.packet(packet, Slot::Data));
         let part = bytes.get(..(count * layout.unit) as usize).unwrap_or_default();
         self.volume.core.memory().put_bytes(data.plus((1 + payload) * layout.unit), part);
         self.tx.set(Word::Payload.at(), payload + count)?;
-        let place = self.tx.slot(packet, Slot::Place) + 1 + payload;
-        Ok((place, self.tx.slot(packet, Slot::Generation), count))
+        let place = self.tx.packet(packet, Slot::Place) + 1 + payload;
+        Ok((place, self.tx.packet(packet, Slot::Generation), count))
     }
 
     /// Ends the open packet and opens the next one.
@@ -74,7 +72,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         self.make_room(RING_ENTRIES)?;
         let (packet, words) = packet_of(self.tx.root(Word::End));
         let units = 1 + self.tx.root(Word::Payload);
-        let place = self.tx.slot(packet, Slot::Place) + units;
+        let place = self.tx.packet(packet, Slot::Place) + units;
         let segment = self.volume.layout.segment_of(place - 1);
         let rest = self.volume.layout.segment - 1 - (place - 1) % self.volume.layout.segment;
         self.check_ring(packet + 1)?;
@@ -86,7 +84,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             (Slot::Stage, Stage::Sealed as u64),
         ];
         for (of, value) in sealed {
-            self.tx.set(self.tx.slot_at(packet, of), value)?;
+            self.tx.set(self.tx.packet_at(packet, of), value)?;
         }
         self.open_packet(packet + 1, next.0, next.1)
     }
@@ -105,8 +103,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             return Ok(());
         };
         let (applied, _) = packet_of(self.tx.root(Word::Applied));
-        let stage = self.tx.slot(number, Slot::Stage);
-        let is_there = self.tx.slot(number, Slot::Number) == old;
+        let stage = self.tx.packet(number, Slot::Stage);
+        let is_there = self.tx.packet(number, Slot::Number) == old;
         if is_there && (stage != Stage::Written as u64 || applied <= old) {
             return Err(Stop::Ring);
         }
@@ -128,7 +126,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             (Slot::Claim, 0),
         ];
         for (of, value) in words {
-            self.tx.set(self.tx.slot_at(number, of), value)?;
+            self.tx.set(self.tx.packet_at(number, of), value)?;
         }
         let last = self.tx.segment_at(segment, Of::Last);
         self.tx.set(last, number)?;
@@ -164,7 +162,7 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
     /// The header of packet `number` and its bytes from the region, as they go to the device; none
     /// if it is not there, or on the device already.
     pub(crate) fn sealed_packet(&self, number: u64) -> Option<(Packet, Vec<u8>)> {
-        let slot = |of| self.core.slot(number, of);
+        let slot = |of| self.core.packet(number, of);
         let is_it = || {
             slot(Slot::Number) == number
                 && slot(Slot::Stage) == Stage::Sealed as u64
@@ -203,7 +201,7 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
     fn write_packets(&self, from: u64, to: u64) -> Result<()> {
         let mut written = Vec::new();
         for number in from..to {
-            let segment = self.layout.segment_of(self.core.slot(number, Slot::Place));
+            let segment = self.layout.segment_of(self.core.packet(number, Slot::Place));
             let hold = self.hold(segment)?;
             // From here on the segment is not begun anew while the packet is not written.
             let Some((header, bytes)) = self.sealed_packet(number) else {
@@ -221,15 +219,15 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
         }
         self.change(|change| {
             for &number in &written {
-                if change.tx.slot(number, Slot::Number) == number {
-                    let at = change.tx.slot_at(number, Slot::Stage);
+                if change.tx.packet(number, Slot::Number) == number {
+                    let at = change.tx.packet_at(number, Slot::Stage);
                     change.tx.set(at, Stage::Written as u64)?;
                 }
             }
             let mut below = change.tx.root(Word::Written);
             let is_written = |number| {
-                change.tx.slot(number, Slot::Number) == number
-                    && change.tx.slot(number, Slot::Stage) == Stage::Written as u64
+                change.tx.packet(number, Slot::Number) == number
+                    && change.tx.packet(number, Slot::Stage) == Stage::Written as u64
             };
             while is_written(below) {
                 below += 1;
@@ -251,7 +249,7 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
     /// # Errors
     /// Of the devices: the volume has failed then, for all processes.
     pub fn flush(&self) -> Result<()> {
-        let target = self.change(Change::seal_all)?;
+        let target = self.change(|change| change.seal_all())?;
         self.flush_to(target)
     }
 
@@ -274,8 +272,8 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
                 change.tx.set(Word::Unflushed.at(), 0)?;
             }
             let last = target - 1;
-            if change.tx.slot(last, Slot::Number) == last {
-                let named = change.tx.slot(last, Slot::Durable);
+            if change.tx.packet(last, Slot::Number) == last {
+                let named = change.tx.packet(last, Slot::Durable);
                 if named > change.tx.root(Word::Named) {
                     change.tx.set(Word::Named.at(), named)?;
                 }

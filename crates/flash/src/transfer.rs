@@ -49,7 +49,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             pieces.clear();
             let mut at = unit;
             while at < end && pieces.len() < PIECES {
-                let found = self.map.find(view, self.core.as_ref(), at)?;
+                let found = self.map.find(view, at)?;
                 let found = found.and_then(|extent| extent.within(at, end));
                 let hole = found.map_or(end, |extent| extent.unit).max(at);
                 if hole > at {
@@ -92,12 +92,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let (open, _) = packet_of(view.root(Word::End));
         let most = 1 + self.layout.inline_units();
         let has = |&number: &u64| {
-            let first = view.slot(number, Slot::Place);
-            view.slot(number, Slot::Number) == number && (first..first + most).contains(&place)
+            let first = view.packet(number, Slot::Place);
+            view.packet(number, Slot::Number) == number && (first..first + most).contains(&place)
         };
         let number = (written..=open).rev().take(crate::index::RING as usize).find(has)?;
-        let within = place - view.slot(number, Slot::Place);
-        Some(Offset::new(view.slot(number, Slot::Data)).plus(within * self.layout.unit))
+        let within = place - view.packet(number, Slot::Place);
+        Some(Offset::new(view.packet(number, Slot::Data)).plus(within * self.layout.unit))
     }
 
     /// Reads whole units from `unit` on.

@@ -8,9 +8,10 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::device::Device;
-use crate::index::{Word, Words};
+use crate::index::{VERSION, Word, Words};
 use crate::layout::Layout;
 use crate::map::Tree;
+use crate::members::Body;
 use crate::writer::Writing;
 use crate::{Error, Result};
 
@@ -28,6 +29,38 @@ pub struct Volume<M: Memory, H: Host> {
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
+    /// Makes the index of the volume on `body` in `core`, which is new, and begins a life of the
+    /// volume: its index was lost, as it is whenever the machine is started.
+    ///
+    /// # Errors
+    /// [`Error::Unreadable`], [`Error::InUse`], those of the devices.
+    pub fn recover(core: Arc<Core<M, H>>, body: &Body) -> Result<Volume<M, H>> {
+        let mut volume = Volume::over(core, Arc::clone(&body.device), body.layout());
+        let anyone = volume.device.is_anyone_entered();
+        if anyone.map_err(|source| volume.device_error("ask who writes to", 0, 0, source))? {
+            let what = "they have another index of the volume, or requests under way";
+            return Err(Error::InUse { device: volume.name(), what });
+        }
+        volume.build()?;
+        volume.become_writer()?;
+        volume.core.run(|tx| tx.set(Word::Version.at(), VERSION))?;
+        Ok(volume)
+    }
+
+    /// Joins those who have the volume on `body` open, with its index in `core`.
+    ///
+    /// # Errors
+    /// [`Error::Failed`], those of the devices.
+    pub fn join(core: Arc<Core<M, H>>, body: &Body) -> Result<Volume<M, H>> {
+        let mut volume = Volume::over(core, Arc::clone(&body.device), body.layout());
+        if volume.root(Word::Version) != VERSION {
+            let what = "their index of the volume is that of another release";
+            return Err(Error::InUse { device: volume.name(), what });
+        }
+        volume.become_writer()?;
+        Ok(volume)
+    }
+
     /// The device, for messages.
     pub(crate) fn path(&self) -> &Path {
         self.device.name()

@@ -1,7 +1,11 @@
 //! What a volume is made of.
 
+mod inset;
+
 use std::io;
 use std::path::Path;
+
+pub use inset::Inset;
 
 /// What transfers to and from a device have to keep to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,245 @@
+//! The members of a volume: made, and put together.
+
+use std::sync::Arc;
+
+use conquest_format::geometry::Shape;
+use conquest_format::kind::KindTable;
+use conquest_format::volume::{ANCHORS, Arrangement, Life, Root, SIZE, Superblock, UNIT, UNIT_MAX};
+use conquest_format::{GROUP, PAGE};
+
+use crate::device::{Device, Inset};
+use crate::index::{self, SEGMENTS_MAX};
+use crate::layout::Layout;
+use crate::{Error, Result};
+
+/// What a new volume is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct NewVolume {
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// Nanoseconds since 1970.
+    pub created: u64,
+    /// How its members are combined.
+    pub arrangement: Arrangement,
+    /// Units of a segment, a power of two; none for what suits the size.
+    pub segment: Option<u64>,
+}
+
+/// The members of a volume, put together: what its space is on.
+#[derive(Clone)]
+pub struct Body {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) superblock: Superblock,
+}
+
+/// Bytes of each member before its first segment, unless erase blocks are larger.
+const START: u64 = 65536;
+/// Segments that a volume has at least.
+const SEGMENTS_LEAST: u64 = ANCHORS + 16;
+/// Segments that cleaning needs to be good at choosing.
+const SEGMENTS_WISHED: u64 = 2048;
+
+fn shape_error(device: &dyn Device, what: &'static str) -> Error {
+    Error::Shape { device: device.name().to_owned(), what }
+}
+
+fn failed(
+    device: &dyn Device,
+    action: &'static str,
+    at: u64,
+    bytes: u64,
+) -> impl FnOnce(std::io::Error) -> Error {
+    let device = device.name().to_owned();
+    move |source| Error::Device { device, action, at, bytes, source }
+}
+
+/// Makes a volume of `members`: what is on them is lost.
+///
+/// # Errors
+/// [`Error::Shape`], those of the devices.
+pub fn create(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<()> {
+    let first = plan(members, new)?;
+    for (number, member) in (0..).zip(members) {
+        let superblock = Superblock { member: number, len: member.len(), ..first };
+        let bytes = superblock.to_bytes();
+        for at in [0, last_place(member.as_ref())] {
+            let written = member.write(at, &bytes);
+            written.map_err(failed(member.as_ref(), "write", at, SIZE as u64))?;
+        }
+    }
+    let body = Body { device: combined(members, &first), superblock: first };
+    let layout = Layout::new(&first);
+    let place = layout.first_place(ANCHORS);
+    let lives = vec![Life { life: 1, packet: 1, place, generation: 1 }];
+    let mut unit = vec![0; layout.unit as usize];
+    Root { sequence: 1, checkpoint: None, lives }.put(layout.bind, &mut unit);
+    let at = layout.root_place(1) * layout.unit;
+    let written = body.device.write(at, &unit);
+    written.map_err(failed(body.device.as_ref(), "write", at, layout.unit))?;
+    body.device.flush().map_err(failed(body.device.as_ref(), "flush", 0, 0))
+}
+
+/// The superblock of a new volume.
+fn plan(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<Superblock> {
+    let Some(first) = members.first() else {
+        return Err(Error::Shape { device: "no device".into(), what: "it takes at least one" });
+    };
+    let limits = members.iter().map(|member| member.limits());
+    let unit = limits.clone().map(|limits| u64::from(limits.physical)).max().unwrap_or(UNIT);
+    let unit = unit.max(UNIT);
+    if !unit.is_power_of_two() || unit > UNIT_MAX {
+        return Err(shape_error(first.as_ref(), "its physical blocks are larger than 64 KiB"));
+    }
+    let erase = limits.filter_map(|limits| limits.erase).max();
+    let start = START.max(erase.unwrap_or(0));
+    let least = members.iter().map(|member| last_place(member.as_ref())).min().unwrap_or(0);
+    let share = least.saturating_sub(start);
+    let count = match new.arrangement {
+        Arrangement::Striped => members.len() as u64,
+        Arrangement::Mirrored => 1,
+    };
+    let wished = new.segment.or(erase.map(|bytes| bytes / unit));
+    let segment = wished.unwrap_or_else(|| fitting(share * count / unit));
+    let rows = share / (unit * segment.max(1));
+    let superblock = Superblock {
+        uuid: new.uuid,
+        created: new.created,
+        member: 0,
+        members: members.len() as u32,
+        arrangement: new.arrangement,
+        unit,
+        segment,
+        segments: rows * count,
+        start,
+        len: first.len(),
+    };
+    if superblock.segments < SEGMENTS_LEAST {
+        return Err(shape_error(first.as_ref(), "it is too small: it takes 20 segments at least"));
+    }
+    if superblock.segments > SEGMENTS_MAX {
+        return Err(shape_error(first.as_ref(), "it would have more than 262,144 segments"));
+    }
+    if !superblock.is_possible() {
+        return Err(shape_error(first.as_ref(), "segments have 8 to 65,536 units, a power of two"));
+    }
+    Ok(superblock)
+}
+
+/// Units of a segment of a volume of so many units.
+fn fitting(units: u64) -> u64 {
+    let wished = units / SEGMENTS_WISHED;
+    if wished < 16 { 16 } else { (1 << wished.ilog2()).clamp(16, 65536) }
+}
+
+/// Where the second superblock of a member stands.
+fn last_place(member: &dyn Device) -> u64 {
+    (member.len() / PAGE * PAGE).saturating_sub(SIZE as u64)
+}
+
+/// The segments of all members as one device.
+fn combined(members: &[Arc<dyn Device>], superblock: &Superblock) -> Arc<dyn Device> {
+    let bytes = superblock.unit * superblock.segment;
+    let rows = match superblock.arrangement {
+        Arrangement::Striped => superblock.segments / u64::from(superblock.members),
+        Arrangement::Mirrored => superblock.segments,
+    };
+    let inset = |member: &Arc<dyn Device>| -> Arc<dyn Device> {
+        Arc::new(Inset::new(Arc::clone(member), superblock.start, rows * bytes))
+    };
+    let mut insets: Vec<_> = members.iter().map(inset).collect();
+    match (insets.len(), superblock.arrangement) {
+        (1, _) => insets.remove(0),
+        (_, Arrangement::Striped) => Arc::new(crate::device::Striped::new(insets, bytes)),
+        (_, Arrangement::Mirrored) => Arc::new(crate::device::Mirrored::new(insets)),
+    }
+}
+
+/// Puts the members of a volume together, in whatever order they are given.
+///
+/// # Errors
+/// [`Error::Member`], those of the devices.
+pub fn assemble(members: Vec<Arc<dyn Device>>) -> Result<Body> {
+    let mut found = Vec::new();
+    for member in members {
+        found.push((superblock_of(member.as_ref())?, member));
+    }
+    found.sort_by_key(|(superblock, _)| superblock.member);
+    let Some((first, device)) = found.first().cloned() else {
+        return Err(Error::Shape { device: "no device".into(), what: "it takes at least one" });
+    };
+    let refuse = |device: &Arc<dyn Device>, what| {
+        Err(Error::Member { device: device.name().to_owned(), what })
+    };
+    for (number, (superblock, member)) in (0..).zip(&found) {
+        if superblock.uuid != first.uuid {
+            return refuse(member, "it belongs to another volume than the others");
+        }
+        if superblock.member != number {
+            return refuse(member, "a member is missing, or given twice");
+        }
+        let same = Superblock { member: first.member, len: first.len, ..*superblock };
+        if same != first {
+            return refuse(member, "it says of the volume what the others don't");
+        }
+    }
+    if found.len() != first.members as usize {
+        return refuse(&device, "members of the volume are missing");
+    }
+    let members: Vec<_> = found.into_iter().map(|(_, member)| member).collect();
+    Ok(Body { device: combined(&members, &first), superblock: first })
+}
+
+/// The superblock of `member`: the first that can be read.
+fn superblock_of(member: &dyn Device) -> Result<Superblock> {
+    let mut why = "it can't be read";
+    for at in [0, last_place(member)] {
+        let mut bytes = [0; SIZE];
+        if member.read(at, &mut bytes).is_err() {
+            continue;
+        }
+        match Superblock::from_bytes(&bytes) {
+            Ok(found) if found.len > member.len() => {
+                why = "it is shorter than it was";
+            }
+            Ok(found) => return Ok(found),
+            Err(what) => why = what,
+        }
+    }
+    Err(Error::Member { device: member.name().to_owned(), what: why })
+}
+
+impl Body {
+    /// Which volume.
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        self.superblock.uuid
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        Layout::new(&self.superblock)
+    }
+
+    /// The kinds of its region.
+    #[must_use]
+    pub fn kinds(&self) -> KindTable {
+        index::kind_table(&self.layout())
+    }
+
+    /// The shape of a region for it, which holds its map however many extents that has, and has
+    /// room for so many processes.
+    #[must_use]
+    pub fn shape(&self, processes: u32) -> Shape {
+        let layout = self.layout();
+        let units = layout.segments * layout.segment;
+        // A unit each: a slot of the map at worst a third full, its name, its checksum.
+        let bytes =
+            units * 72 + layout.segments * 2 * PAGE + 64 * (layout.unit + crate::layout::INLINE);
+        Shape {
+            max_groups: (bytes + u64::from(processes) * PAGE).div_ceil(GROUP) + 4,
+            lanes: processes.saturating_mul(2).clamp(4, 256),
+            slots: processes.clamp(2, 1000),
+            locks: 4,
+            chunks: processes.clamp(2, 1000),
+        }
+    }
+}
