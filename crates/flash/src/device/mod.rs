@@ -1,9 +1,31 @@
 //! What a volume is made of.
+//!
+//! [`FileDevice`] is what volumes are kept on, [`Striped`] and [`Mirrored`] make one device of
+//! several. [`MemoryDevice`] ends with the process. [`Nand`] and [`Faulty`] are for tests.
+
+mod faulty;
+mod file;
+mod memory;
+mod mirrored;
+mod nand;
+mod openers;
+mod striped;
 
 mod inset;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use faulty::{Faults, Faulty, Work};
+pub use file::{Access, Exclusive, FileDevice};
+pub use memory::MemoryDevice;
+pub use mirrored::Mirrored;
+pub use nand::{Geometry, Nand};
+pub use striped::Striped;
+
+/// Writers of a device have numbers below this.
+pub const WRITERS: u64 = 1 << 62;
 
 pub use inset::Inset;
 
@@ -21,6 +43,98 @@ pub struct Limits {
     pub is_cached: bool,
     /// Whether discarding does anything.
     pub discards: bool,
+}
+
+impl Limits {
+    /// Those of a device which writes blocks of `block` bytes at any time, and at once for good.
+    #[must_use]
+    pub const fn of_blocks(block: u32) -> Limits {
+        Limits { block, physical: block, erase: None, is_cached: false, discards: true }
+    }
+
+    /// Fails with `EINVAL` unless blocks are powers of two, and everything is whole blocks.
+    fn make_sense(&self) -> io::Result<()> {
+        let are_powers = self.block.is_power_of_two() && self.physical.is_power_of_two();
+        let erase = self.erase.unwrap_or(self.physical.into());
+        let is_whole = erase > 0 && erase.is_multiple_of(self.block.into());
+        (are_powers && self.physical >= self.block && is_whole).then_some(()).ok_or_else(invalid)
+    }
+
+    /// Fails with `EINVAL` for what is not whole blocks of the first `end` bytes.
+    fn admit(&self, end: u64, at: u64, len: u64) -> io::Result<()> {
+        let is_whole = (at | len).is_multiple_of(self.block.into());
+        let is_inside = at.checked_add(len).is_some_and(|last| last <= end);
+        (is_whole && is_inside).then_some(()).ok_or_else(invalid)
+    }
+
+    /// Those that whoever keeps to them keeps to these and `other`. `EINVAL` if both have to be
+    /// written in order, but not in pieces of one size.
+    fn with(self, other: Limits) -> io::Result<Limits> {
+        let erase = match (self.erase, other.erase) {
+            (Some(one), Some(another)) if one != another => return Err(invalid()),
+            (one, another) => one.or(another),
+        };
+        let both = Limits {
+            block: self.block.max(other.block),
+            physical: self.physical.max(other.physical),
+            erase,
+            is_cached: self.is_cached || other.is_cached,
+            discards: self.discards || other.discards,
+        };
+        both.make_sense().map(|()| both)
+    }
+}
+
+fn invalid() -> io::Error {
+    io::Error::from_raw_os_error(libc::EINVAL)
+}
+
+fn broken() -> io::Error {
+    io::Error::from_raw_os_error(libc::EIO)
+}
+
+/// What several devices are as one: the length of the shortest, the limits of all, their names.
+fn combined(members: &[Arc<dyn Device>]) -> io::Result<(u64, Limits, PathBuf)> {
+    let (first, others) = members.split_first().ok_or_else(invalid)?;
+    let mut len = first.len();
+    let mut limits = first.limits();
+    let mut name = first.name().as_os_str().to_owned();
+    for other in others {
+        len = len.min(other.len());
+        limits = limits.with(other.limits())?;
+        name.push("+");
+        name.push(other.name());
+    }
+    Ok((len, limits, name.into()))
+}
+
+/// Makes the process known as `writer` on all of `members`; whether it is.
+///
+/// If two do it at once, it may be that neither is, and that each stays known on some of them.
+fn enter_all(members: &[Arc<dyn Device>], writer: u64) -> io::Result<bool> {
+    // Who has some of them is still writing, or his writes are: nothing is taken from him.
+    if any(members, |member| member.is_entered(writer))? {
+        return Ok(false);
+    }
+    for member in members {
+        if !member.enter(writer)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether `question` is answered with yes by any of `members`.
+fn any(
+    members: &[Arc<dyn Device>],
+    question: impl Fn(&dyn Device) -> io::Result<bool>,
+) -> io::Result<bool> {
+    for member in members {
+        if question(&**member)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Something that keeps bytes. Each transfer is complete, or has failed, when its call returns; a
@@ -78,20 +192,25 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// As [`Self::read`].
     fn read_copy(&self, copy: u32, at: u64, into: &mut [u8]) -> io::Result<()> {
-        if copy == 0 { self.read(at, into) } else { Err(io::ErrorKind::InvalidInput.into()) }
+        if copy == 0 { self.read(at, into) } else { Err(invalid()) }
     }
 
     /// Makes the process known as writer `writer`, until this value is dropped, or the process has
-    /// ended and everything that it began to write has been written; whether nobody else is.
+    /// Makes the process known as writer `writer`, below [`WRITERS`], until this value is dropped,
+    /// or the process has ended, and everything that it began to write by this value has been
+    /// written; whether nobody else is. Again is the same as once.
+    ///
+    /// A device of several may have been entered in part when this fails or says no, and stays so
+    /// until it is dropped; entering it again goes on from there.
     ///
     /// # Errors
-    /// Those of the system.
+    /// Those of the system, `EINVAL` for numbers that are too large.
     fn enter(&self, writer: u64) -> io::Result<bool>;
 
-    /// Whether somebody else is writer `writer`.
+    /// Whether somebody else is writer `writer`, below [`WRITERS`].
     ///
     /// # Errors
-    /// Those of the system.
+    /// As [`Self::enter`].
     fn is_entered(&self, writer: u64) -> io::Result<bool>;
 
     /// Whether somebody else is a writer, of whatever number.

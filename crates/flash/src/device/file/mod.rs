@@ -1,0 +1,296 @@
+//! Files and block devices.
+
+mod create;
+mod locks;
+mod properties;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use conquest_uring::Buffer;
+use rustix::fs::{FallocateFlags, fallocate, fdatasync, fstat};
+
+use super::{Device, Limits, broken};
+use properties::Properties;
+
+/// Bytes that are copied at once where memory is not aligned.
+const BOUNCE: usize = 1 << 20;
+
+/// What a device is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// To read it. Writing, discarding and entering fail with `EROFS`.
+    Read,
+    /// To read and write it.
+    Write,
+}
+
+/// A regular file or a block device. Transfers go past the kernel's cache where the system can do
+/// that.
+///
+/// *Writers are locks* of the open file description: the one by which this value transfers, so that
+/// the kernel lets go of them when it is closed everywhere and no request is under way. So:
+/// - a forked child has it too: it must not use it, and the locks last until it has ended, executed
+///   something else or dropped its copy;
+/// - so does whoever made a descriptor of this one (see [`AsFd`]);
+/// - locks belong to the file by which the device was opened: two device nodes of one device (in
+///   containers that make their own) don't know of each other's. [`Self::inode`] tells them apart.
+#[derive(Debug)]
+pub struct FileDevice {
+    path: PathBuf,
+    file: File,
+    properties: Properties,
+    access: Access,
+    /// Whether a flush has failed. Held while one is under way, because the kernel tells each error
+    /// to one of them only.
+    has_failed: Mutex<bool>,
+}
+
+/// That nobody else has a device, as long as it is not dropped.
+#[derive(Debug)]
+pub struct Exclusive {
+    /// Closing it gives it up.
+    _file: File,
+}
+
+fn open(path: &Path, access: Access, flags: i32) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(access == Access::Write).custom_flags(flags).open(path)
+}
+
+/// Does `call` again as long as signals interrupt it.
+fn uninterrupted<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            outcome => return Ok(outcome?),
+        }
+    }
+}
+
+impl FileDevice {
+    /// Opens what is at `path`. Of a file, it takes whole blocks.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is neither a regular file nor a block device; those of the system.
+    pub fn open(path: &Path, access: Access) -> io::Result<FileDevice> {
+        // Asked before: opening a pipe or a character device may wait, or do something.
+        properties::is_regular(&rustix::fs::stat(path)?)?;
+        FileDevice::of(path, open(path, access, 0)?, access)
+    }
+
+    fn of(path: &Path, file: File, access: Access) -> io::Result<FileDevice> {
+        let properties = Properties::of(&file)?;
+        let path = std::path::absolute(path)?;
+        Ok(FileDevice { path, file, properties, access, has_failed: Mutex::new(false) })
+    }
+
+    /// Keeps others from having it: who claims it too, or a block device that is mounted or
+    /// otherwise in use as a whole. None if one of them was first. Who has merely opened it is not
+    /// kept from anything.
+    ///
+    /// # Errors
+    /// `ESTALE` if something else is at its path now; those of the system.
+    pub fn claim_exclusively(&self) -> io::Result<Option<Exclusive>> {
+        let flags = if self.properties.is_regular { 0 } else { libc::O_EXCL };
+        let file = match open(&self.path, Access::Read, flags) {
+            Ok(file) => file,
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let (ours, found) = (fstat(&self.file)?, fstat(&file)?);
+        if (ours.st_dev, ours.st_ino) != (found.st_dev, found.st_ino) {
+            return Err(io::Error::from_raw_os_error(libc::ESTALE));
+        }
+        if self.properties.is_regular {
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(std::fs::TryLockError::WouldBlock) => return Ok(None),
+                Err(std::fs::TryLockError::Error(error)) => return Err(error),
+            }
+        }
+        Ok(Some(Exclusive { _file: file }))
+    }
+
+    /// Device and number of the file that writers are locks of: those who find different ones here
+    /// don't know of each other.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn inode(&self) -> io::Result<(u64, u64)> {
+        let found = fstat(&self.file)?;
+        Ok((found.st_dev, found.st_ino))
+    }
+
+    /// Whether transfers go past the kernel's cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.properties.memory.is_some()
+    }
+
+    fn admit(&self, at: u64, len: u64) -> io::Result<()> {
+        self.properties.limits.admit(self.properties.len, at, len)
+    }
+
+    /// As [`Self::admit`], and that it may be written. A file that has become shorter would take
+    /// what is written behind its end, and have a hole before it, which reads as zeros.
+    fn admit_writing(&self, at: u64, len: u64) -> io::Result<()> {
+        self.admit(at, len)?;
+        if self.access == Access::Read {
+            return Err(io::Error::from_raw_os_error(libc::EROFS));
+        }
+        self.has_its_length()
+    }
+
+    fn has_its_length(&self) -> io::Result<()> {
+        let is_shorter = self.properties.is_regular
+            && u64::try_from(fstat(&self.file)?.st_size).unwrap_or(0) < self.properties.len;
+        if is_shorter { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+    }
+
+    /// Whether the system can transfer to and from memory from `first` on.
+    fn takes(&self, first: *const u8) -> bool {
+        let memory = self.properties.memory.unwrap_or(1);
+        first.addr().is_multiple_of(memory as usize)
+    }
+
+    /// Reads into memory that is aligned.
+    fn read_aligned(&self, mut at: u64, mut into: &mut [u8]) -> io::Result<()> {
+        while !into.is_empty() {
+            let count = uninterrupted(|| rustix::io::pread(&self.file, &mut *into, at))?;
+            // Less than a block is only what is before an end that should not be there.
+            if count == 0 || !count.is_multiple_of(self.properties.limits.block as usize) {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            at += count as u64;
+            into = into.get_mut(count..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Writes from memory that is aligned.
+    fn write_aligned(&self, mut at: u64, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let count = uninterrupted(|| rustix::io::pwrite(&self.file, bytes, at))?;
+            if count == 0 || !count.is_multiple_of(self.properties.limits.block as usize) {
+                return Err(broken());
+            }
+            at += count as u64;
+            bytes = bytes.get(count..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Tells the system that `len` bytes from `at` on are not needed, in one of the ways that it
+    /// may know: discarding, or zeros for which the medium need not be written.
+    fn punch(&self, at: u64, len: u64) -> io::Result<()> {
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        for way in [punch | FallocateFlags::NO_HIDE_STALE, punch] {
+            match uninterrupted(|| fallocate(&self.file, way, at, len)) {
+                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+                outcome => return outcome,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// For requests that are made in other ways than by [`Device`]: of a descriptor made of this one,
+/// they are the same writer's, and their errors come to flushes of both.
+impl AsFd for FileDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Device for FileDevice {
+    fn name(&self) -> &Path {
+        &self.path
+    }
+
+    fn len(&self) -> u64 {
+        self.properties.len
+    }
+
+    fn limits(&self) -> Limits {
+        self.properties.limits
+    }
+
+    /// # Errors
+    /// As [`Device::read`], and `UnexpectedEof` if it has become shorter.
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.admit(at, into.len() as u64)?;
+        if self.takes(into.as_ptr()) {
+            return self.read_aligned(at, into);
+        }
+        let mut buffer = Buffer::new(into.len().clamp(1, BOUNCE))?;
+        let mut at = at;
+        for part in into.chunks_mut(BOUNCE) {
+            let bytes = buffer.get_mut(..part.len()).unwrap_or_default();
+            self.read_aligned(at, bytes)?;
+            part.copy_from_slice(bytes);
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// As [`Device::write`], and `UnexpectedEof` if it has become shorter.
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.admit_writing(at, bytes.len() as u64)?;
+        if self.takes(bytes.as_ptr()) {
+            return self.write_aligned(at, bytes);
+        }
+        let mut buffer = Buffer::new(bytes.len().clamp(1, BOUNCE))?;
+        let mut at = at;
+        for part in bytes.chunks(BOUNCE) {
+            let copy = buffer.get_mut(..part.len()).unwrap_or_default();
+            copy.copy_from_slice(part);
+            self.write_aligned(at, copy)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// One at a time. After one that has failed, all fail: what was lost then is not in the
+    /// kernel's cache any more, so a later one that succeeds would say nothing about it.
+    fn flush(&self) -> io::Result<()> {
+        let mut has_failed = self.has_failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *has_failed {
+            return Err(broken());
+        }
+        let outcome = uninterrupted(|| fdatasync(&self.file)).and_then(|()| self.has_its_length());
+        *has_failed = outcome.is_err();
+        outcome
+    }
+
+    /// Of a file, nothing: its space would have to be allocated again.
+    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
+        self.admit_writing(at, len)?;
+        let step = self.properties.granularity;
+        let (first, end) = (at.next_multiple_of(step), (at + len) / step * step);
+        if !self.properties.limits.discards || first >= end {
+            return Ok(());
+        }
+        self.punch(first, end - first)
+    }
+
+    fn enter(&self, writer: u64) -> io::Result<bool> {
+        if self.access == Access::Read {
+            return Err(io::Error::from_raw_os_error(libc::EROFS));
+        }
+        locks::take(&self.file, writer)
+    }
+
+    fn is_entered(&self, writer: u64) -> io::Result<bool> {
+        locks::is_taken(&self.file, writer)
+    }
+
+    fn is_anyone_entered(&self) -> io::Result<bool> {
+        locks::is_any_taken(&self.file)
+    }
+}
