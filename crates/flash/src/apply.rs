@@ -149,10 +149,9 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             let error = conquest_pm::Error::Corrupt { what, offset: at, expected, found: 0 };
             return Err(error.into());
         }
-        let at = Offset::new(base).plus(place % layout.segment * 4);
         let bytes: Vec<u8> = sums.iter().flat_map(u32::to_le_bytes).collect();
-        self.volume.core.memory().put_bytes(at, &bytes);
-        Ok(())
+        let object = self.volume.sums_object(Offset::new(base))?;
+        Ok(self.volume.core.copy_aside(object, place % layout.segment * 4, &bytes)?)
     }
 
     /// The words of the record at word `at` of packet `packet`, and maybe more.

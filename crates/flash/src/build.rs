@@ -1,23 +1,24 @@
 //! The index of a volume, made from what its devices say.
 
-use core::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
+use conquest_format::Offset;
 use conquest_format::volume::{LIVES_MAX, Life};
-use conquest_format::{Offset, WORD};
-use conquest_pm::Core;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
+use conquest_pm::{Core, Tx};
 
+use crate::Result;
 use crate::change::{Change, Step, Stop};
 use crate::device::Device;
 use crate::index::{self, Of, Use, Word, Words, position, use_word};
+use crate::kinds;
 use crate::layout::Layout;
 use crate::map::{Extent, Tree};
 use crate::recover::{Recovered, Segment, recover};
+use crate::turn::Turn;
 use crate::volume::Volume;
 use crate::writer::Writing;
-use crate::{Error, Result};
 
 impl<M: Memory, H: Host> Volume<M, H> {
     /// The volume on `device` whose index is in `core`; it is there.
@@ -28,7 +29,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             layout,
             map: Tree { root: Word::Map.at(), segment: layout.segment },
             writing: Writing::default(),
-            cleaning: Mutex::default(),
+            space: Turn::default(),
             checkpointing: Mutex::default(),
         }
     }
@@ -59,11 +60,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.begin_life(recovered)
     }
 
-    /// Stores a word of the index, at which nobody looks yet.
-    fn put(&self, at: Offset, value: u64) {
-        self.core.memory().put(at, value, Ordering::Release);
-    }
-
     fn fill_segments(&self, segments: &[Segment]) -> Result<()> {
         for (number, segment) in (0..).zip(segments) {
             let words = [
@@ -74,18 +70,31 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 (Of::Next, self.layout.segment),
             ];
             for (of, value) in words {
-                self.put(self.core.segment_at(number, of), value);
+                self.fill_word(number, of, value)?;
             }
             if segment.sums.is_empty() {
                 continue;
             }
             self.stage(|change| change.ensure_sums(number))?;
             let base = Offset::new(self.core.segment(number, Of::Sums));
-            for (index, &word) in (0..).zip(&segment.sums) {
-                self.put(base.plus(index * WORD), word);
-            }
+            let bytes: Vec<u8> = segment.sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+            self.core.copy_aside(self.sums_object(base)?, 0, &bytes)?;
         }
         Ok(())
+    }
+
+    /// Stores a word of a segment, at which nobody looks yet.
+    fn fill_word(&self, segment: u64, of: Of, value: u64) -> Result<()> {
+        let (table, index) = index::table_word(segment, of);
+        let base = Offset::new(self.core.word(table));
+        let run = self.core.resolve_run(base, index::table_pages(), kinds::SEGMENTS)?;
+        Ok(self.core.store_aside(run, index, value)?)
+    }
+
+    /// Stores words of the volume as a whole.
+    fn fill_roots(&self, words: &[(Word, u64)]) -> Result<()> {
+        let set = |&(word, value): &(Word, u64), tx: &mut Tx<'_, M, H>| tx.set(word.at(), value);
+        Ok(self.core.run(|tx| words.iter().try_for_each(|word| set(word, tx)))?)
     }
 
     fn fill_map(&self, recovered: &Recovered) -> Result<()> {
@@ -111,11 +120,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
             })?;
         }
         for (number, live) in (0..).zip(live) {
-            self.put(self.core.segment_at(number, Of::Live), live);
+            self.fill_word(number, Of::Live, live)?;
         }
-        self.put(Word::Live.at(), all);
-        self.put(Word::Reserved.at(), recovered.reserved);
-        Ok(())
+        self.fill_roots(&[(Word::Live, all), (Word::Reserved, recovered.reserved)])
     }
 
     /// Runs a transaction on an index that is not a volume's yet.
@@ -130,10 +137,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 }
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::Again | Stop::Ring) => {}
-                Err(Stop::Segments) => {
-                    let most = self.layout.capacity();
-                    return Err(Error::NoSpace { device: self.name(), used: most, most });
-                }
+                Err(Stop::Segments) => return Err(self.no_space()),
             }
         }
     }
@@ -148,7 +152,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
         let checkpoint = root.checkpoint;
         let first = lives.first().map_or(packet, |life| life.packet);
-        let words = [
+        let end = position(packet, 0);
+        self.fill_roots(&[
             (Word::Life, life),
             (Word::LastSequence, root.sequence),
             (Word::RootPacket, first),
@@ -158,15 +163,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
             (Word::Written, packet),
             (Word::Durable, packet),
             (Word::Named, packet),
-        ];
-        for (word, value) in words {
-            self.put(word.at(), value);
-        }
-        let end = position(packet, 0);
-        for word in [Word::End, Word::Whole, Word::Applied] {
-            self.put(word.at(), end);
-        }
-        self.put(Word::NextStream.at(), u64::MAX);
+            (Word::End, end),
+            (Word::Whole, end),
+            (Word::Applied, end),
+            (Word::NextStream, u64::MAX),
+        ])?;
         let (place, generation) = self.stage(|change| {
             let (segment, generation) = change.begin_segment(Use::Stream, 0)?;
             // It is nobody's second choice.

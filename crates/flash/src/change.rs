@@ -79,6 +79,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         &self,
         mut make: impl FnMut(&mut Change<'_, M, H>) -> Step<T>,
     ) -> Result<T> {
+        let mut segments = 0;
         loop {
             self.check_health()?;
             let made = self.begin().and_then(|mut change| {
@@ -99,7 +100,13 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 Ok(value) => return Ok(value),
                 Err(Stop::Again) => {}
                 Err(Stop::Ring) => self.write_sealed()?,
-                Err(Stop::Segments) => self.make_space()?,
+                // Making space needs space itself: whoever does it gets along with what there is.
+                Err(Stop::Segments) if self.space.is_mine() => return Err(self.no_space()),
+                Err(Stop::Segments) => {
+                    // It may take several.
+                    segments += 1;
+                    self.make_space(segments)?;
+                }
                 Err(Stop::Failed(error)) => return Err(error),
             }
         }

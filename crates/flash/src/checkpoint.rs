@@ -104,7 +104,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     fn checkpoint_segment(&self, id: u64, hold: &Hold<'_, M, H>) -> Result<u64> {
         self.change(|change| {
             let (segment, _) = change.begin_segment(Use::Checkpoint, CHECKPOINT_LEAVES)?;
-            hold.set(segment);
+            hold.set(segment)?;
             let last = change.tx.segment_at(segment, Of::Last);
             change.tx.set(last, id)?;
             Ok(segment)
@@ -166,7 +166,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let place = self.layout.root_place(sequence);
         let _hold = self.hold(self.layout.segment_of(place))?;
         let mut unit = vec![0; self.layout.unit as usize];
-        Root { sequence, checkpoint, lives }.put(self.layout.bind, &mut unit);
+        Root { sequence, checkpoint, lives }.fill(self.layout.bind, &mut unit);
         self.write_units(place, &unit)?;
         if let Err(source) = self.device.flush() {
             self.fail()?;
@@ -214,7 +214,7 @@ impl<M: Memory, H: Host> Writing<'_, M, H> {
         let words = self.items.words().get(..count).unwrap_or_default();
         let leaf = Leaf { id: self.id, index: self.units, next: self.next, words: 0 };
         if let Some(unit) = self.bytes.get_mut(start..) {
-            leaf.put(layout.bind, unit, words);
+            leaf.fill(layout.bind, unit, words);
         }
         self.items.take(count);
         self.units += 1;

@@ -4,20 +4,18 @@
 //! goes to segments for what is cold, because it has outlived what was written with it. A copy
 //! counts only if the map still leads to the original when it does: who overwrites meanwhile wins.
 
-use std::sync::PoisonError;
-
 use conquest_format::volume::{Record, Sums};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
+use crate::Result;
 use crate::change::{Change, Step};
 use crate::index::{Of, Use, Word, Words, packet_of};
 use crate::map::Extent;
-use crate::segments::{HOT_LEAVES, Room, Temperature};
+use crate::segments::{Room, Temperature};
 use crate::transfer::digests;
 use crate::volume::Volume;
 use crate::writer::Hold;
-use crate::{Error, Result};
 
 /// Units that are copied at once.
 const AT_ONCE: u64 = 1024;
@@ -34,23 +32,22 @@ struct Copied {
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
-    /// Makes at least one segment free that was not.
-    pub(crate) fn make_space(&self) -> Result<()> {
-        let _turn = self.cleaning.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Makes segments free, until what users write can have so many.
+    pub(crate) fn make_space(&self, segments: u64) -> Result<()> {
+        let _turn = self.space.take();
         let mut idle = 0;
         loop {
             self.check_health()?;
             let (before, _) = self.free_segments(self.core.as_ref())?;
-            if before > HOT_LEAVES {
+            if before >= self.left_by(Temperature::Hot) + segments {
                 return Ok(());
             }
-            let cleaned = self.make_some_space()?;
+            let has_done = self.make_some_space()?;
             let (after, _) = self.free_segments(self.core.as_ref())?;
             // Copying may need a segment before it gains one.
             idle = if after > before { 0 } else { idle + 1 };
-            if idle > 2 * self.layout.segments || (!cleaned && after <= before) {
-                let (used, most) = (self.root(Word::Live), self.layout.capacity());
-                return Err(Error::NoSpace { device: self.name(), used, most });
+            if idle > 2 * self.layout.segments || !has_done {
+                return Err(self.no_space());
             }
         }
     }

@@ -306,12 +306,23 @@ pub(crate) fn make<M: Memory, H: Host>(
         let at = Word::Segments.at().plus(table * WORD);
         core.run(|tx| new_run(tx, kinds::SEGMENTS, TABLE_PAGES, at))?;
     }
-    let pages = (layout.unit + crate::layout::INLINE) / PAGE;
+    let pages = layout.packet_pages();
     for number in 0..RING {
         let at = core.packet_at(number, Slot::Data);
         core.run(|tx| new_run(tx, kinds::PACKET, pages, at))?;
     }
     Ok(())
+}
+
+/// The run of the table in which `segment` is, and where in it word `of` is.
+pub(crate) fn table_word(segment: u64, of: Of) -> (Offset, u64) {
+    let table = Word::Segments.at().plus(segment / PER_TABLE * WORD);
+    (table, segment % PER_TABLE * SEGMENT_WORDS + of as u64)
+}
+
+/// Pages of a run of the table of segments.
+pub(crate) const fn table_pages() -> u64 {
+    TABLE_PAGES
 }
 
 /// Makes a run of zeros, to which the word at `at` leads.

@@ -1,5 +1,6 @@
 //! How a volume is divided: units, segments, and what is kept back.
 
+use conquest_format::PAGE;
 use conquest_format::volume::{ANCHORS, Bind, Packet, Superblock};
 
 /// Bytes of payload that a packet of the stream takes, and the most that a write can have to go
@@ -48,6 +49,11 @@ impl Layout {
     /// Units of payload that a packet can have.
     pub(crate) const fn inline_units(&self) -> u64 {
         INLINE / self.unit
+    }
+
+    /// Pages of a packet in the region.
+    pub(crate) const fn packet_pages(&self) -> u64 {
+        (self.unit + INLINE) / PAGE
     }
 
     /// Words of records that a packet holds.

@@ -7,7 +7,7 @@ use conquest_format::kind::KindTable;
 use conquest_format::volume::{ANCHORS, Arrangement, Life, Root, SIZE, Superblock, UNIT, UNIT_MAX};
 use conquest_format::{GROUP, PAGE};
 
-use crate::device::{Device, Inset};
+use crate::device::{Device, Inset, Mirrored, Striped};
 use crate::index::{self, SEGMENTS_MAX};
 use crate::layout::Layout;
 use crate::{Error, Result};
@@ -67,12 +67,12 @@ pub fn create(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<()> {
             written.map_err(failed(member.as_ref(), "write", at, SIZE as u64))?;
         }
     }
-    let body = Body { device: combined(members, &first), superblock: first };
+    let body = Body { device: combined(members, &first)?, superblock: first };
     let layout = Layout::new(&first);
     let place = layout.first_place(ANCHORS);
     let lives = vec![Life { life: 1, packet: 1, place, generation: 1 }];
     let mut unit = vec![0; layout.unit as usize];
-    Root { sequence: 1, checkpoint: None, lives }.put(layout.bind, &mut unit);
+    Root { sequence: 1, checkpoint: None, lives }.fill(layout.bind, &mut unit);
     let at = layout.root_place(1) * layout.unit;
     let written = body.device.write(at, &unit);
     written.map_err(failed(body.device.as_ref(), "write", at, layout.unit))?;
@@ -137,7 +137,7 @@ fn last_place(member: &dyn Device) -> u64 {
 }
 
 /// The segments of all members as one device.
-fn combined(members: &[Arc<dyn Device>], superblock: &Superblock) -> Arc<dyn Device> {
+fn combined(members: &[Arc<dyn Device>], superblock: &Superblock) -> Result<Arc<dyn Device>> {
     let bytes = superblock.unit * superblock.segment;
     let rows = match superblock.arrangement {
         Arrangement::Striped => superblock.segments / u64::from(superblock.members),
@@ -146,12 +146,16 @@ fn combined(members: &[Arc<dyn Device>], superblock: &Superblock) -> Arc<dyn Dev
     let inset = |member: &Arc<dyn Device>| -> Arc<dyn Device> {
         Arc::new(Inset::new(Arc::clone(member), superblock.start, rows * bytes))
     };
-    let mut insets: Vec<_> = members.iter().map(inset).collect();
-    match (insets.len(), superblock.arrangement) {
-        (1, _) => insets.remove(0),
-        (_, Arrangement::Striped) => Arc::new(crate::device::Striped::new(insets, bytes)),
-        (_, Arrangement::Mirrored) => Arc::new(crate::device::Mirrored::new(insets)),
+    let insets: Vec<_> = members.iter().map(inset).collect();
+    let name = members.first().map(|member| member.name().to_owned()).unwrap_or_default();
+    if let [only] = insets.as_slice() {
+        return Ok(Arc::clone(only));
     }
+    let device: std::io::Result<Arc<dyn Device>> = match superblock.arrangement {
+        Arrangement::Striped => Striped::new(insets, bytes).map(|device| Arc::new(device) as _),
+        Arrangement::Mirrored => Mirrored::new(insets).map(|device| Arc::new(device) as _),
+    };
+    device.map_err(|_| Error::Shape { device: name, what: "its members can't be combined" })
 }
 
 /// Puts the members of a volume together, in whatever order they are given.
@@ -186,7 +190,7 @@ pub fn assemble(members: Vec<Arc<dyn Device>>) -> Result<Body> {
         return refuse(&device, "members of the volume are missing");
     }
     let members: Vec<_> = found.into_iter().map(|(_, member)| member).collect();
-    Ok(Body { device: combined(&members, &first), superblock: first })
+    Ok(Body { device: combined(&members, &first)?, superblock: first })
 }
 
 /// The superblock of `member`: the first that can be read.

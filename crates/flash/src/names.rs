@@ -32,7 +32,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let at = self.tx.segment_at(segment, Of::Names);
         let head = self.tx.word(at);
         let count = self.tx.segment(segment, Of::NamesCount);
-        let within = extent.place % layout.segment | extent.len << LEN_SHIFT;
+        let within = (extent.place % layout.segment) | extent.len << LEN_SHIFT;
         if count.is_multiple_of(PER_OBJECT) {
             let fresh = self.tx.alloc::<Names>()?;
             for (index, word) in (0..).zip([head, extent.unit, within]) {
@@ -41,7 +41,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             let object = self.tx.seal(fresh);
             self.tx.set(at, object.word())?;
         } else {
-            let object = self.volume.core.resolve(Ptr::<Names>::from_word(head, at)?)?;
+            // It may be of this very transaction, so that it can't be resolved.
+            let object = Ptr::<Names>::from_word(head, at)?;
             let entry = entry_at(object.offset(), count % PER_OBJECT);
             // Nobody looks behind the count.
             self.tx.set(entry, extent.unit)?;

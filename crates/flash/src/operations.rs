@@ -402,7 +402,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             }
         }
         if used + new > most && new > 0 {
-            return Err(Error::NoSpace { device: self.volume.name(), used, most });
+            return Err(self.volume.no_space());
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Segments: given out for a use, and begun anew when nothing of what is in them is needed.
 
-use conquest_format::PAGE;
-use conquest_format::volume::Record;
+use conquest_format::volume::{Leaf, Record, Sums};
+use conquest_format::{Offset, PAGE};
+use conquest_pm::Place;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
@@ -9,6 +10,7 @@ use crate::Result;
 use crate::change::{Change, Step, Stop};
 use crate::index::{Of, Use, Word, Words, new_run, packet_of, use_word};
 use crate::kinds;
+use crate::layout::Layout;
 use crate::volume::Volume;
 use crate::writer::Hold;
 
@@ -32,20 +34,10 @@ impl Temperature {
             Temperature::Cold2 => Word::OpenCold2,
         }
     }
-
-    /// Free segments that are to be left to others.
-    const fn left(self) -> u64 {
-        match self {
-            Temperature::Hot => HOT_LEAVES,
-            Temperature::Cold | Temperature::Cold2 => 3,
-        }
-    }
 }
 
-/// Free segments below which what users write has to wait for cleaning.
-pub(crate) const HOT_LEAVES: u64 = 6;
-/// Free segments that checkpoints leave to the stream.
-pub(crate) const CHECKPOINT_LEAVES: u64 = 1;
+/// Words of a checkpoint for each segment, besides checksums.
+const ITEM_WORDS: u64 = 6;
 
 const OPEN: [Word; 3] = [Word::OpenHot, Word::OpenCold, Word::OpenCold2];
 
@@ -57,15 +49,48 @@ pub(crate) struct Room {
     pub(crate) generation: u64,
 }
 
+/// Free segments that are left to others by those who take one, beside those for a checkpoint: what
+/// users write waits for cleaning, cleaning for checkpoints, and these leave some to the stream.
+pub(crate) const HOT_LEAVES: u64 = 5;
+const COLD_LEAVES: u64 = 2;
+pub(crate) const CHECKPOINT_LEAVES: u64 = 1;
+
 impl<M: Memory, H: Host> Volume<M, H> {
+    /// Free segments that payload of `temperature` leaves.
+    pub(crate) fn left_by(&self, temperature: Temperature) -> u64 {
+        self.checkpoint_needs()
+            + match temperature {
+                Temperature::Hot => HOT_LEAVES,
+                Temperature::Cold | Temperature::Cold2 => COLD_LEAVES,
+            }
+    }
+
+    /// Segments that a checkpoint takes: by the last one, and the checksums of all segments.
+    fn checkpoint_needs(&self) -> u64 {
+        let Layout { segments, segment, unit, .. } = self.layout;
+        let words = segments * (Sums::words(segment) + ITEM_WORDS);
+        let units = words.div_ceil(Leaf::room(unit)).max(self.root(Word::CheckpointUnits) * 3 / 2);
+        // The one after the last one is taken, too.
+        units.div_ceil(segment) + 1
+    }
+
+    /// The checksums of a segment, which stand at `base`.
+    pub(crate) fn sums_object(&self, base: Offset) -> Result<Place> {
+        let bytes = self.layout.sums_bytes();
+        Ok(match bytes < PAGE {
+            true => self.core.resolve_kind(base, kinds::SUMS)?,
+            false => self.core.resolve_run(base, bytes / PAGE, kinds::SUMS)?,
+        })
+    }
+
     /// Whether `segment` can be begun anew: the only place that decides about it.
     ///
     /// - No unit in it is in use, and a flushed record has made the last of them dead; and a
     ///   flushed packet says so, or recovery would look for what the records of flushed packets
     ///   name.
     /// - No root that recovery might use needs it.
-    /// - Nobody has room in it, alive, stopped, or dead with requests under way.
-    pub(crate) fn is_reusable(&self, words: &impl Words, segment: u64) -> Result<bool> {
+    /// - Nobody has room in it, alive, stopped, or dead with requests under way: it is not `held`.
+    pub(crate) fn is_reusable(&self, words: &impl Words, segment: u64, held: &[u64]) -> bool {
         let (used, _) = words.usage(segment);
         let is_needed = match used {
             Use::Anchor | Use::Bad => true,
@@ -78,21 +103,20 @@ impl<M: Memory, H: Host> Volume<M, H> {
             Use::Checkpoint => words.segment(segment, Of::Last) == words.root(Word::RootCheckpoint),
         };
         if is_needed || words.segment(segment, Of::Live) > 0 {
-            return Ok(false);
+            return false;
         }
         let touched = words.segment(segment, Of::Touched);
-        if touched > 0 && touched >= words.root(Word::Named) {
-            return Ok(false);
-        }
-        Ok(!self.is_held(words, segment)?)
+        let is_named = touched == 0 || touched < words.root(Word::Named);
+        is_named && held.binary_search(&segment).is_err()
     }
 
     /// Segments that can be begun anew: how many, and the one that was begun least often.
     pub(crate) fn free_segments(&self, words: &impl Words) -> Result<(u64, Option<u64>)> {
+        let held = self.held_segments(words)?;
         let mut count = 0;
         let mut best: Option<(u64, u64)> = None;
         for segment in 0..self.layout.segments {
-            if self.is_reusable(words, segment)? {
+            if self.is_reusable(words, segment, &held) {
                 count += 1;
                 let (_, generation) = words.usage(segment);
                 if best.is_none_or(|(least, _)| generation < least) {
@@ -178,7 +202,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let next = self.tx.segment(segment, Of::Next);
         let len = wanted.min(layout.segment - next);
         // Before anybody else can find it without one.
-        hold.set(segment);
+        hold.set(segment)?;
         let at = self.tx.segment_at(segment, Of::Next);
         self.tx.set(at, next + len)?;
         Ok(Room { place: layout.first_place(segment) + next, len, generation })
@@ -186,7 +210,10 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
 
     /// Begins the segment into which payload of `temperature` goes.
     fn open_segment(&mut self, temperature: Temperature) -> Step<u64> {
-        let (segment, generation) = self.begin_segment(Use::Payload, temperature.left())?;
+        let (segment, generation) = {
+            let left = self.volume.left_by(temperature);
+            self.begin_segment(Use::Payload, left)?
+        };
         self.append(&Record::Begin { segment, generation }, true)?;
         let age = self.tx.segment_at(segment, Of::Age);
         self.tx.set(age, temperature as u64)?;

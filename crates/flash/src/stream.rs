@@ -6,12 +6,15 @@
 
 use conquest_format::volume::{HEADER_WORDS, Packet, Record};
 use conquest_format::{Offset, WORD};
+use conquest_pm::Place;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::Result;
 use crate::change::{Change, Step, Stop};
 use crate::index::{Of, RING, Slot, Stage, Use, Word, Words, packet_of, position};
+use crate::kinds;
+use crate::segments::Temperature;
 
 /// Bytes of payload after which somebody flushes: what recovery has to read again at most.
 pub(crate) const UNFLUSHED_MAX: u64 = 64 << 20;
@@ -28,10 +31,9 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let mut words = Vec::with_capacity(record.words() as usize);
         record.put(last, &mut words);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let data = Offset::new(self.tx.packet(packet, Slot::Data));
         // Behind the end nobody looks.
-        let at = data.plus((HEADER_WORDS as u64 + used) * WORD);
-        self.volume.core.memory().put_bytes(at, &bytes);
+        let start = (HEADER_WORDS as u64 + used) * WORD;
+        self.volume.core.copy_aside(self.packet_run(packet)?, start, &bytes)?;
         let end = position(packet, used + record.words());
         self.tx.set(Word::End.at(), end)?;
         if last {
@@ -59,12 +61,19 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             payload = 0;
         }
         let count = wanted.min(room(self, packet) - payload);
-        let data = Offset::new(self.tx.packet(packet, Slot::Data));
         let part = bytes.get(..(count * layout.unit) as usize).unwrap_or_default();
-        self.volume.core.memory().put_bytes(data.plus((1 + payload) * layout.unit), part);
+        let start = (1 + payload) * layout.unit;
+        self.volume.core.copy_aside(self.packet_run(packet)?, start, part)?;
         self.tx.set(Word::Payload.at(), payload + count)?;
         let place = self.tx.packet(packet, Slot::Place) + 1 + payload;
         Ok((place, self.tx.packet(packet, Slot::Generation), count))
+    }
+
+    /// The bytes of packet `packet` in the region.
+    fn packet_run(&self, packet: u64) -> Result<Place> {
+        let data = Offset::new(self.tx.packet(packet, Slot::Data));
+        let pages = self.volume.layout.packet_pages();
+        Ok(self.volume.core.resolve_run(data, pages, kinds::PACKET)?)
     }
 
     /// Ends the open packet and opens the next one.
@@ -92,14 +101,20 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     /// The stream leaves its segment for the next one: where it goes on.
     fn enter_segment(&mut self) -> Step<(u64, u64)> {
         let segment = self.tx.root(Word::NextStream);
-        let (next, _) = self.begin_segment(Use::Stream, 0)?;
+        // What users write is in the stream, too; whoever makes space for it may take what is left.
+        let left = match self.volume.space.is_mine() {
+            true => 0,
+            false => self.volume.left_by(Temperature::Hot),
+        };
+        let (next, _) = self.begin_segment(Use::Stream, left)?;
         self.tx.set(Word::NextStream.at(), next)?;
         Ok((self.volume.layout.first_place(segment), segment))
     }
 
     /// Refuses if the place in the region for packet `number` is needed for an older one.
     fn check_ring(&self, number: u64) -> Step<()> {
-        let Some(old) = number.checked_sub(RING) else {
+        // Packets have numbers from 1 on.
+        let Some(old) = number.checked_sub(RING).filter(|&old| old > 0) else {
             return Ok(());
         };
         let (applied, _) = packet_of(self.tx.root(Word::Applied));
@@ -192,7 +207,7 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
             self.core.memory().read(data.plus(HEADER_WORDS as u64 * WORD), records);
         }
         self.core.memory().read(data.plus(layout.unit), payload);
-        header.put(layout.bind, first);
+        header.fill(layout.bind, first);
         self.core.memory().load_fence();
         is_it().then_some((header, bytes))
     }

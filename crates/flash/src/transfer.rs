@@ -219,11 +219,3 @@ impl<M: Memory, H: Host> Volume<M, H> {
 pub(crate) fn digests(bytes: &[u8], unit: u64) -> Vec<u32> {
     bytes.chunks(unit as usize).map(digest).collect()
 }
-
-impl Found {
-    /// The digest of each unit, as it was written.
-    pub(crate) fn digests(&self, bind: conquest_format::volume::Bind) -> Vec<u32> {
-        let digest = |(place, &sum): (u64, &u32)| bind.digest(place, self.generation, sum);
-        (self.place..).zip(&self.sums).map(digest).collect()
-    }
-}

@@ -12,6 +12,7 @@ use crate::index::{VERSION, Word, Words};
 use crate::layout::Layout;
 use crate::map::Tree;
 use crate::members::Body;
+use crate::turn::Turn;
 use crate::writer::Writing;
 use crate::{Error, Result};
 
@@ -22,8 +23,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) layout: Layout,
     pub(crate) map: Tree,
     pub(crate) writing: Writing,
-    /// Held by the thread that cleans.
-    pub(crate) cleaning: Mutex<()>,
+    /// Of the thread that makes space.
+    pub(crate) space: Turn,
     /// Held by the thread that writes a checkpoint.
     pub(crate) checkpointing: Mutex<()>,
 }
@@ -87,6 +88,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
             0 => Ok(()),
             _ => Err(self.failed()),
         }
+    }
+
+    /// The error for a volume that is full.
+    pub(crate) fn no_space(&self) -> Error {
+        let used = self.root(Word::Live) + self.root(Word::Reserved);
+        Error::NoSpace { device: self.name(), used, most: self.layout.capacity() }
     }
 
     pub(crate) fn failed(&self) -> Error {

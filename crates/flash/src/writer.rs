@@ -6,13 +6,12 @@
 //! kernel lets go of when the process is gone and its last request is complete: its holds count
 //! until then, and no longer.
 
-use core::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use conquest_format::{Offset, WORD};
+use conquest_format::WORD;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_pm::{Mode, Ptr};
+use conquest_pm::{Mode, Place, Ptr};
 
 use crate::index::{LOCK, Word, Words};
 use crate::kinds::{self, Writer};
@@ -29,27 +28,31 @@ const WORDS: u64 = kinds::WRITER / WORD;
 pub(crate) struct Writing {
     /// Its number.
     pub(crate) number: u64,
-    /// Words for holds that are not in use.
-    free: Mutex<Vec<Offset>>,
+    /// Words for holds that are not in use: of which object, and which.
+    free: Mutex<Vec<(Place, u64)>>,
 }
 
 /// A segment that is kept from being begun anew, until this is dropped.
 pub(crate) struct Hold<'v, M: Memory, H: Host> {
     volume: &'v Volume<M, H>,
-    at: Offset,
+    at: (Place, u64),
 }
 
 impl<M: Memory, H: Host> Hold<'_, M, H> {
-    /// Holds `segment` from now on, as later loads find it.
-    pub(crate) fn set(&self, segment: u64) {
-        self.volume.core.memory().put(self.at, segment + 1, Ordering::Release);
-        self.volume.core.memory().full_fence();
+    /// Holds `segment` from now on: what the caller then loads it loads after that.
+    pub(crate) fn set(&self, segment: u64) -> Result<()> {
+        let (object, index) = self.at;
+        Ok(self.volume.core.store_aside(object, index, segment + 1)?)
     }
 }
 
 impl<M: Memory, H: Host> Drop for Hold<'_, M, H> {
     fn drop(&mut self) {
-        self.volume.core.memory().put(self.at, 0, Ordering::Release);
+        let (object, index) = self.at;
+        if self.volume.core.store_aside(object, index, 0).is_err() {
+            // The region has failed: nothing is begun anew any more.
+            return;
+        }
         let free = &self.volume.writing.free;
         free.lock().unwrap_or_else(PoisonError::into_inner).push(self.at);
     }
@@ -77,7 +80,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// write to it. Not to be called with the lock held.
     pub(crate) fn hold(&self, segment: u64) -> Result<Hold<'_, M, H>> {
         let hold = self.spare_hold()?;
-        hold.set(segment);
+        hold.set(segment)?;
         Ok(hold)
     }
 
@@ -93,31 +96,34 @@ impl<M: Memory, H: Host> Volume<M, H> {
             tx.set(Word::Writers.at(), writer.word())?;
             Ok(writer)
         })?;
-        let holds = (HOLDS..WORDS).map(|index| writer.offset().plus(index * WORD));
+        let object = self.core.resolve(writer)?;
+        let holds = (HOLDS..WORDS).map(|index| (object, index));
         self.writing.free.lock().unwrap_or_else(PoisonError::into_inner).extend(holds);
         Ok(())
     }
 
-    /// Whether anybody may still write to `segment`. The caller has made sure, before a fence, that
-    /// nobody begins to from now on.
-    pub(crate) fn is_held(&self, words: &impl Words, segment: u64) -> Result<bool> {
+    /// The segments to which somebody may still write, in order. Who begins to from now on finds out
+    /// whether the segment is still what it was.
+    pub(crate) fn held_segments(&self, words: &impl Words) -> Result<Vec<u64>> {
+        let mut held = Vec::new();
         let mut next = words.root(Word::Writers);
         // Each has a page of its own, so there can't be more of them than pages.
         let mut most = self.core.groups() * conquest_format::GROUP_PAGES;
         while next != 0 && most > 0 {
             let writer = Ptr::<Writer>::from_word(next, Word::Writers.at())?;
             let place = self.core.resolve(writer)?.offset();
-            let word = |index: u64| words.word(place.plus(index * WORD));
-            if (HOLDS..WORDS).any(|index| word(index) == segment + 1) {
-                let number = word(NUMBER);
-                if number == self.writing.number || self.is_writing(number)? {
-                    return Ok(true);
-                }
+            let word = |index: u64| self.core.word(place.plus(index * WORD));
+            let before = held.len();
+            held.extend((HOLDS..WORDS).filter_map(|index| word(index).checked_sub(1)));
+            let number = word(NUMBER);
+            if held.len() > before && number != self.writing.number && !self.is_writing(number)? {
+                held.truncate(before);
             }
             next = word(NEXT);
             most -= 1;
         }
-        Ok(false)
+        held.sort_unstable();
+        Ok(held)
     }
 
     /// Whether writer `number`, somebody else, lives or has requests under way.

@@ -18,6 +18,7 @@
 
 #![deny(unsafe_code)]
 
+mod aside;
 pub mod attach;
 mod bits;
 mod busy;

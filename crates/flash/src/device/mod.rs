@@ -5,13 +5,12 @@
 
 mod faulty;
 mod file;
+mod inset;
 mod memory;
 mod mirrored;
 mod nand;
 mod openers;
 mod striped;
-
-mod inset;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,6 +18,7 @@ use std::sync::Arc;
 
 pub use faulty::{Faults, Faulty, Work};
 pub use file::{Access, Exclusive, FileDevice};
+pub use inset::Inset;
 pub use memory::MemoryDevice;
 pub use mirrored::Mirrored;
 pub use nand::{Geometry, Nand};
@@ -26,8 +26,6 @@ pub use striped::Striped;
 
 /// Writers of a device have numbers below this.
 pub const WRITERS: u64 = 1 << 62;
-
-pub use inset::Inset;
 
 /// What transfers to and from a device have to keep to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

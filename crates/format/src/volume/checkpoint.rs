@@ -27,7 +27,7 @@ impl Leaf {
     }
 
     /// Makes `unit` this one, with `words` in it.
-    pub fn put(&self, bind: Bind, unit: &mut [u8], words: &[u64]) {
+    pub fn fill(&self, bind: Bind, unit: &mut [u8], words: &[u64]) {
         unit.fill(0);
         let fields = [MAGIC, self.id, self.index, self.next, words.len() as u64, 0, 0, 0];
         let all: Vec<u64> = fields.iter().chain(words).copied().collect();

@@ -38,7 +38,7 @@ impl Packet {
     }
 
     /// Makes `unit`, in which the records stand already, the first of this packet.
-    pub fn put(&self, bind: Bind, unit: &mut [u8]) {
+    pub fn fill(&self, bind: Bind, unit: &mut [u8]) {
         let fields = [
             MAGIC,
             self.life,

@@ -51,7 +51,7 @@ pub struct Root {
 
 impl Root {
     /// Puts the root into a unit.
-    pub fn put(&self, bind: Bind, unit: &mut [u8]) {
+    pub fn fill(&self, bind: Bind, unit: &mut [u8]) {
         let mut words = Vec::with_capacity(WORDS);
         let Checkpoint { id, segment, units } =
             self.checkpoint.unwrap_or(Checkpoint { id: 0, segment: 0, units: 0 });
