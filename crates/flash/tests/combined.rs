@@ -253,6 +253,9 @@ fn limits_of_several_are_the_strictest() {
     assert!(Striped::new(vec![nand(4), nand(4)], 8192).is_err());
     assert!(Striped::new(vec![nand(4), nand(2)], 32_768).is_err());
     assert!(Mirrored::new(vec![nand(4), nand(2)]).is_err());
+    // Nor can there be blocks of which only parts are erased.
+    assert!(Mirrored::new(vec![nand(4), member(cached)]).is_ok());
+    assert!(Mirrored::new(vec![nand(2), member(cached)]).is_err());
 }
 
 #[test]
@@ -288,8 +291,25 @@ fn mirrored_devices_are_like_one() {
     // Stripes of mirrors have the copies that all of them have.
     let pair = |count| Arc::new(Mirrored::new(several(&vec![MIB; count]).1).unwrap());
     let striped = Striped::new(vec![pair(2), pair(3)], 4096).unwrap();
-    assert_eq!(striped.copies(), 2);
+    assert_eq!((striped.copies(), striped.len()), (2, 2 * MIB));
     is_like_a_model(&striped, 1, 500);
+}
+
+#[test]
+fn copies_of_a_striped_one_are_those_of_its_members() {
+    let (devices, members) = several(&[MIB; 4]);
+    let mut pairs = members
+        .chunks(2)
+        .map(|pair| -> Arc<dyn Device> { Arc::new(Mirrored::new(pair.to_vec()).unwrap()) });
+    let striped = Striped::new(pairs.by_ref().collect(), 4096).unwrap();
+    for (device, number) in devices.iter().zip(1..) {
+        device.write(0, &[number; BLOCK]).unwrap();
+    }
+    for (copy, bytes) in [(0, [1, 3]), (1, [2, 4])] {
+        let mut found = [0; 2 * BLOCK];
+        striped.read_copy(copy, 0, &mut found).unwrap();
+        assert_eq!([found[0], found[BLOCK]], bytes);
+    }
 }
 
 #[test]
@@ -549,7 +569,7 @@ fn a_device_vanishes_is_read_only_or_slow() {
     for outcome in [
         device.read(0, &mut [0; BLOCK]),
         device.read_copy(0, 0, &mut [0; BLOCK]),
-        device.write(0, &[2; BLOCK]),
+        device.write(0, &[2; 2 * BLOCK]),
         device.flush(),
         device.discard(0, 4096),
     ] {

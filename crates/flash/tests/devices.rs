@@ -280,14 +280,34 @@ fn a_file_that_has_become_shorter_fails() {
     place.open().flush().unwrap();
 }
 
-const BUFFERED: &str = "CONQUEST_FLASH_BUFFERED";
+const DIRECTORY: &str = "CONQUEST_FLASH_DIRECTORY";
+
+/// Runs the test `child` in a mount namespace of its own, in which mount(8) with `options` has made
+/// a directory of another file system. It has to say that it has come to its end.
+fn mounted(options: &str, child: &str) {
+    let directory = Place::new(child);
+    std::fs::create_dir(&directory.0).unwrap();
+    let script = format!("mount {options} \"$1\" && exec \"$0\" --exact {child} --nocapture");
+    let said = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script])
+        .args([std::env::current_exe().unwrap(), directory.0.clone()])
+        .env(DIRECTORY, &directory.0)
+        .output()
+        .unwrap();
+    std::fs::remove_dir(&directory.0).unwrap();
+    assert!(String::from_utf8_lossy(&said.stdout).contains("as expected"), "{said:?}");
+}
+
+/// A new file where this process, a child, is to have one.
+fn file_in_directory() -> Option<FileDevice> {
+    let path = Path::new(&std::env::var_os(DIRECTORY)?).join("file");
+    Some(FileDevice::create(&path, 4 * MIB, MODE, &mut |_| {}).unwrap())
+}
 
 /// The child, where nothing goes past the cache.
 #[test]
 fn as_who_has_only_the_cache() {
-    let Some(directory) = std::env::var_os(BUFFERED) else { return };
-    let path = Path::new(&directory).join("file");
-    let device = FileDevice::create(&path, 4 * MIB, MODE, &mut |_| {}).unwrap();
+    let Some(device) = file_in_directory() else { return };
     assert!(!device.is_direct());
     let limits = device.limits();
     assert!((limits.block, limits.is_cached) == (512, true) && limits.physical >= 4096);
@@ -296,21 +316,36 @@ fn as_who_has_only_the_cache() {
     println!("as expected");
 }
 
-/// A ramfs, which takes no `O_DIRECT`, in a mount namespace of its own.
+/// A ramfs takes no `O_DIRECT`.
 #[test]
 fn a_file_that_can_not_go_past_the_cache_goes_through_it() {
-    let directory = Place::new("ramfs");
-    std::fs::create_dir(&directory.0).unwrap();
-    let script = "mount -t ramfs none \"$1\" && exec \"$0\" --exact as_who_has_only_the_cache \
-                  --nocapture";
-    let said = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-c", script])
-        .args([std::env::current_exe().unwrap(), directory.0.clone()])
-        .env(BUFFERED, &directory.0)
-        .output()
-        .unwrap();
-    std::fs::remove_dir(&directory.0).unwrap();
-    assert!(String::from_utf8_lossy(&said.stdout).contains("as expected"), "{said:?}");
+    mounted("-t ramfs none", "as_who_has_only_the_cache");
+}
+
+/// The child, whose file is on a device without a cache.
+#[test]
+fn as_who_needs_no_cache() {
+    let Some(device) = file_in_directory() else { return };
+    let limits = device.limits();
+    assert!(device.is_direct() && limits.is_cached && !limits.discards, "{limits:?}");
+    assert_eq!((limits.block, limits.physical), (4096, 4096));
+    keeps_to_limits(&device);
+    println!("as expected");
+}
+
+/// What is written to a file is durable with its metadata only.
+#[test]
+fn a_file_has_to_be_flushed_even_if_its_device_has_not() {
+    let (device, _place) = looped("through", 32 * MIB, &["--sector-size", "4096"]);
+    let name = device.0.to_str().unwrap();
+    run("mkfs.ext4", &["-q", name]);
+    let cache = format!("/sys/dev/block/7:{}/queue/write_cache", device.number());
+    std::fs::write(&cache, "write through").unwrap();
+    let is_cached = device.open().limits().is_cached;
+    let outcome = std::panic::catch_unwind(|| mounted(name, "as_who_needs_no_cache"));
+    std::fs::write(&cache, "write back").unwrap();
+    outcome.unwrap();
+    assert!(!is_cached);
 }
 
 // --- block devices -------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ pub struct Limits {
     /// Bytes that the medium writes at once: a power cut leaves others alone. Whole blocks.
     pub physical: u32,
     /// Bytes that have to be written one after the other, from the first, after they were discarded
-    /// as a whole; none if every block can be written at any time.
+    /// as a whole; none if every block can be written at any time. Whole physical blocks.
     pub erase: Option<u64>,
     /// Whether written data can be lost before a flush.
     pub is_cached: bool,
@@ -53,8 +53,8 @@ impl Limits {
     /// Fails with `EINVAL` unless blocks are powers of two, and everything is whole blocks.
     fn make_sense(&self) -> io::Result<()> {
         let are_powers = self.block.is_power_of_two() && self.physical.is_power_of_two();
-        let erase = self.erase.unwrap_or(self.physical.into());
-        let is_whole = erase > 0 && erase.is_multiple_of(self.block.into());
+        let physical = u64::from(self.physical);
+        let is_whole = self.erase.is_none_or(|erase| erase > 0 && erase.is_multiple_of(physical));
         (are_powers && self.physical >= self.block && is_whole).then_some(()).ok_or_else(invalid)
     }
 

@@ -29,8 +29,7 @@ impl Striped {
     pub fn new(members: Vec<Arc<dyn Device>>, chunk: u64) -> io::Result<Striped> {
         let (shortest, limits, name) = combined(&members)?;
         let unit = limits.erase.unwrap_or(limits.physical.into());
-        let is_whole = chunk.is_power_of_two() && chunk.is_multiple_of(unit);
-        if !is_whole || !chunk.is_multiple_of(limits.physical.into()) || shortest < chunk {
+        if !chunk.is_power_of_two() || !chunk.is_multiple_of(unit) || shortest < chunk {
             return Err(invalid());
         }
         let whole = shortest - shortest % chunk;
