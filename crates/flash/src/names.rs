@@ -1,8 +1,8 @@
 //! The units of the space by which a segment's units are known, or were: what cleaning looks at.
 //!
 //! Each record that leads to units of a segment leaves an entry in its names: from which unit of
-//! the space, to which unit of the segment, how many. Nothing is taken out when that ends; who reads
-//! them asks the map whether it is still so.
+//! the space, to which unit of the segment, how many. Nothing is taken out when that ends; who
+//! reads them asks the map whether it is still so.
 
 use conquest_format::{Offset, WORD};
 use conquest_pm::Ptr;

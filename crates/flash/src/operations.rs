@@ -286,7 +286,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
-    /// Takes `count` blocks from `block` on out of use: they read as zeros, and their space is free.
+    /// Takes `count` blocks from `block` on out of use: they read as zeros, their space is free.
     ///
     /// # Errors
     /// [`Error::Range`], those of the devices.

@@ -1,10 +1,10 @@
 //! Recovery: what the devices say that the volume is.
 //!
 //! The newest root names a checkpoint and where the stream goes on from it. What counts is the
-//! longest unbroken row of packets, as far as all payload that they name is there: a packet of which
-//! something is missing was never flushed, and neither it nor what comes behind it has happened.
-//! All of that is found without writing anything; a new root then begins a new life, so that what
-//! was cut off can't come back.
+//! longest unbroken row of packets, as far as all payload that they name is there: a packet of
+//! which something is missing was never flushed, and neither it nor what comes behind it has
+//! happened. All of that is found without writing anything; a new root then begins a new life, so
+//! that what was cut off can't come back.
 
 use std::collections::BTreeMap;
 

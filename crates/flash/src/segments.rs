@@ -179,7 +179,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         } else {
             new_run(&mut self.tx, kinds::SUMS, bytes / PAGE, at)?;
         }
-        Ok(())
+        // Only what is committed can be stored into aside.
+        Ok(self.part()?)
     }
 
     /// Gives out room for up to `wanted` units of payload, in a segment that `hold` holds from then

@@ -102,8 +102,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(())
     }
 
-    /// The segments to which somebody may still write, in order. Who begins to from now on finds out
-    /// whether the segment is still what it was.
+    /// The segments to which somebody may still write, in order. Who begins to from now on finds
+    /// out whether the segment is still what it was.
     pub(crate) fn held_segments(&self, words: &impl Words) -> Result<Vec<u64>> {
         let mut held = Vec::new();
         let mut next = words.root(Word::Writers);

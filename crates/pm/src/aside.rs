@@ -30,8 +30,8 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// Stores `bytes` into an object at once, without a record, from byte `start` on: where, by the
-    /// caller's own rules, nobody looks or stores meanwhile. After a power failure it may be what it
-    /// was.
+    /// caller's own rules, nobody looks or stores meanwhile. After a power failure it may be what
+    /// it was.
     ///
     /// # Errors
     /// [`crate::Error::TooLarge`] past the end of `place`, [`crate::Error::Failed`].
