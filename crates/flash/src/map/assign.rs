@@ -73,7 +73,7 @@ impl Tree {
         let Some(piece) = extent.within(extent.unit, limit.unwrap_or(extent.unit)) else {
             return Ok(None);
         };
-        let after = path.entries_to_put();
+        let after = path.entries_to_add();
         let until =
             match self.cut(tx, &mut path, &(piece.unit..piece.end()), room, after, removed)? {
                 Cut::Whole => piece.end(),
@@ -86,7 +86,7 @@ impl Tree {
         if tx.room() < after + room.kept {
             return Ok(None);
         }
-        self.put(tx, &mut path, piece)?;
+        self.add(tx, &mut path, piece)?;
         Ok(Some(until))
     }
 }

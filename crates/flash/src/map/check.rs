@@ -6,7 +6,7 @@ use conquest_pm::{Ptr, Result};
 use std::collections::BTreeSet;
 
 use super::extent::UNIT_MAX;
-use super::node::{Reader, corrupt, is_header_clean, open, open_child, pointer, sorted};
+use super::node::{Reader, Words, corrupt, is_header_clean, open, open_child, pointer, sorted};
 use super::tree::Tree;
 use crate::kinds::Node;
 
@@ -46,7 +46,8 @@ impl Tree {
     pub fn check<R: Reader>(&self, reader: &R, reachable: &mut Reachable) -> Result<Measure> {
         let mut walk = Walk { reader, seen: BTreeSet::new(), measure: Measure::default() };
         if let Some(root) = pointer(reader.word(self.root), self.root)? {
-            let (words, level) = open(reader, root, None)?;
+            let mut words = Words::new();
+            let level = open(reader, root, None, &mut words)?;
             walk.measure.depth = level + 1;
             // Only a root may be empty, if it is a leaf.
             walk.check(root, &words, level, (0, UNIT_MAX), level == 0)?;
@@ -62,7 +63,7 @@ impl<R: Reader> Walk<'_, R> {
     fn check(
         &mut self,
         node: Ptr<Node>,
-        words: &R::Words<'_>,
+        words: &Words,
         level: u64,
         range: (u64, u64),
         may_be_empty: bool,
@@ -90,7 +91,8 @@ impl<R: Reader> Walk<'_, R> {
                 if slot.unit >= end {
                     return wrong("units in the node's range, none twice", slot.unit);
                 }
-                let (child, words) = open_child(self.reader, at, level, *slot)?;
+                let mut words = Words::new();
+                let child = open_child(self.reader, at, level, *slot, &mut words)?;
                 self.check(child, &words, level - 1, (slot.unit, end), false)?;
                 from = end;
                 continue;

@@ -11,6 +11,6 @@ mod tree;
 pub use check::Measure;
 pub use edit::Room;
 pub use extent::{Extent, LEN_MAX, PLACE_MAX, UNIT_MAX};
-pub use node::{Copied, LEVELS_MAX, Live, Reader, SLOTS, Words};
+pub use node::{LEVELS_MAX, Reader, SLOTS, Words};
 pub use shape::STEP;
 pub use tree::Tree;
