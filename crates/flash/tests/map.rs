@@ -209,6 +209,41 @@ fn what_is_mapped_is_not_mapped_again() {
         let inserted = TREE.insert(&mut tx, extent, 0);
         assert!(matches!(inserted, Err(Error::Corrupt { .. })), "{extent:?}");
     }
+    // Also where the extent that is there begins a leaf.
+    for index in 0..199 {
+        let inserted = TREE.insert(&mut tx, extent(index * 10 + 5, 1, 6), 0);
+        assert!(matches!(inserted, Err(Error::Corrupt { .. })), "{index}");
+    }
+}
+
+#[test]
+fn an_extent_may_cross_what_was_the_boundary_of_leaves_and_of_nodes_above() {
+    // Leaves of 46, nodes of 46 leaves.
+    const NUMBERS: u64 = 3 * 46 * 46;
+    let (core, measure) = filled(0..NUMBERS);
+    assert_eq!(measure.depth, 3);
+    for boundary in (1..NUMBERS / 46).map(|leaf| leaf * 46 * 3) {
+        let wide = extent(boundary - 9, 1 << 30 | boundary, 16);
+        let mut tx = begin(&core);
+        clear(&mut tx, wide.unit..wide.end(), Room::default());
+        insert(&mut tx, wide, 0);
+        tx.commit().unwrap();
+        assert_eq!(core.read(LOCK, |view| TREE.find(view, boundary - 1)).unwrap(), Some(wide));
+        assert_eq!(core.read(LOCK, |view| TREE.find(view, boundary)).unwrap(), Some(wide));
+    }
+    examine(&core);
+}
+
+#[test]
+fn what_is_mapped_across_leaves_becomes_one_extent_when_these_are_merged() {
+    let core = region(1);
+    let mut tx = begin(&core);
+    (0..200).for_each(|index| _ = insert(&mut tx, extent(index * 10, index * 7, 5), 0));
+    let wide = extent(100, 1 << 20, 1700);
+    assert_eq!(assign(&mut tx, wide, Room::default()).len(), 170);
+    tx.commit().unwrap();
+    assert_eq!(core.read(LOCK, |view| TREE.find(view, 100)).unwrap(), Some(wide));
+    assert_eq!(examine(&core), Measure { extents: 31, units: 1850, nodes: 1, depth: 1 });
 }
 
 #[test]
