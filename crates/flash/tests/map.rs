@@ -295,6 +295,9 @@ fn nothing_is_staged_for_which_there_is_no_room() {
     assert!(matches!(cleared, Err(Error::TooLarge { .. })));
     let inserted = TREE.insert(&mut tx, extent(1 << 30, 1, 1), STAGED_MAX);
     assert!(matches!(inserted, Err(Error::TooLarge { .. })));
+    finish(&mut tx, |tx| TREE.insert(tx, extent(1 << 40, 1, 1), 0));
+    let assigned = TREE.assign(&mut tx, extent(1 << 30, 1, 1), none, |_, _| Ok(()));
+    assert!(matches!(assigned, Err(Error::TooLarge { .. })));
 }
 
 /// Extents that are inserted where memory is measured.

@@ -4,7 +4,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Result, Tx};
 
-use super::edit::{Cut, Room, refuse_invalid};
+use super::edit::{Cut, Room, has_room, refuse_invalid};
 use super::extent::Extent;
 use super::node::{SLOTS, slots};
 use super::tree::Tree;
@@ -74,6 +74,9 @@ impl Tree {
             return Ok(None);
         };
         let after = path.entries_to_add();
+        if !has_room(tx, after + room.kept)? {
+            return Ok(None);
+        }
         let until =
             match self.cut(tx, &mut path, &(piece.unit..piece.end()), room, after, removed)? {
                 Cut::Whole => piece.end(),
@@ -83,9 +86,7 @@ impl Tree {
         let Some(piece) = piece.within(piece.unit, until) else {
             return Ok(None);
         };
-        if tx.room() < after + room.kept {
-            return Ok(None);
-        }
+        // Cutting has left room for it: the hole and what fills it are of one record.
         self.add(tx, &mut path, piece)?;
         Ok(Some(until))
     }

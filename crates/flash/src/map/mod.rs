@@ -1,4 +1,9 @@
 //! Where everything is: the map from units of the space to units of the medium.
+//!
+//! A [`Tree`] of [`Extent`]s in the volume's region: nodes of 1 KiB with 62 slots in no order.
+//! Looking up takes no lock ([`Tree::find`], [`Tree::leaf`]); changes are staged in a transaction
+//! that holds the tree's lock exclusively ([`Tree::assign`], [`Tree::clear`], [`Tree::insert`]), in
+//! as many records as that takes, each of which leaves a valid tree.
 
 mod assign;
 mod check;
