@@ -300,6 +300,69 @@ fn nothing_is_staged_for_which_there_is_no_room() {
     assert!(matches!(assigned, Err(Error::TooLarge { .. })));
 }
 
+#[test]
+fn what_is_kept_is_left_whatever_is_to_be_done() {
+    // Three leaves: the middle one of one extent only.
+    let core = region(1);
+    let mut tx = begin(&core);
+    (0..138).for_each(|index| _ = insert(&mut tx, extent(index * 10, index * 7, 5), 0));
+    clear(&mut tx, 470..920, Room::default());
+    tx.commit().unwrap();
+    assert_eq!(examine(&core), Measure { extents: 93, units: 465, nodes: 4, depth: 2 });
+    let room = Room { kept: 10, each: 1 };
+    let note = |tx: &mut Tx<'_, _, _>, part: Extent| tx.set(scratch(0), part.unit);
+    let (mut done, mut refused) = (0, 0);
+    for (left, what) in
+        (0..room.kept + STEP + 30).flat_map(|left| [0, 1, 2, 3].map(|what| (left, what)))
+    {
+        // Dropped, so that all find the same.
+        let mut tx = begin(&core);
+        (0..STAGED_MAX - left).for_each(|_| tx.set(scratch(9), 0).unwrap());
+        let before = tx.room();
+        let result = match what {
+            // The last extent of a leaf; part of what nodes have; over a boundary.
+            0 => TREE.clear(&mut tx, 460..470, room, note),
+            1 => TREE.clear(&mut tx, 462..463, room, note),
+            2 => TREE.insert(&mut tx, extent(470, 1, 460), room.kept),
+            _ => TREE.assign(&mut tx, extent(3, 1 << 20, 10), room, note),
+        };
+        assert!(tx.room() >= room.kept.min(before), "{what}, {left} left: {}", tx.room());
+        let result = result.is_ok_and(|result| result);
+        (done, refused) = (done + u64::from(result), refused + u64::from(!result));
+    }
+    assert!(done > 100 && refused > 40, "{done} and {refused}");
+    // The last extent of a leaf that is the last one of a node, beside full ones.
+    let (core, _) = filled(0..3 * 46 * 46);
+    let (first, behind) = (46 * 46 * 3, 2 * 46 * 46 * 3);
+    let mut tx = begin(&core);
+    clear(&mut tx, first + 3..behind, Room::default());
+    tx.commit().unwrap();
+    let nodes = examine(&core).nodes;
+    assert_eq!(nodes, 1 + 3 + 2 * 46 + 1);
+    for left in 0..room.kept + STEP {
+        let mut tx = begin(&core);
+        (0..STAGED_MAX - left).for_each(|_| tx.set(scratch(9), 0).unwrap());
+        let before = tx.room();
+        let result = TREE.clear(&mut tx, first..first + 3, room, note);
+        assert!(tx.room() >= room.kept.min(before), "{left} left: {}", tx.room());
+        if result.unwrap() {
+            assert_eq!(TREE.measure(&tx).unwrap().nodes, nodes - 2);
+        }
+    }
+}
+
+#[test]
+fn a_walk_that_goes_on_within_an_extent_is_told_of_it() {
+    let core = region(1);
+    let mut tx = begin(&core);
+    (0..3).for_each(|index| _ = insert(&mut tx, extent(index * 10, index * 70, 5), 0));
+    let mut leaf = vec![extent(7, 7, 7)];
+    for (unit, len) in [(0, 3), (4, 3), (5, 2), (12, 2), (24, 1), (25, 0)] {
+        assert_eq!(TREE.leaf(&tx, unit, &mut leaf).unwrap(), None);
+        assert_eq!(leaf.len(), len, "{unit}");
+    }
+}
+
 /// Extents that are inserted where memory is measured.
 const MANY: u64 = 300_000;
 
@@ -376,6 +439,28 @@ fn at_worst_an_extent_takes_90_bytes() {
     tx.commit().unwrap();
     let measure = examine(&core);
     assert!(bytes_of_one(&measure) < 45.0, "{measure:?}");
+}
+
+#[test]
+fn headers_are_checked() {
+    let (core, measure) = filled(0..4000);
+    assert_eq!(measure.depth, 3);
+    for node in 0..measure.nodes {
+        let at = core.geometry().page(0).plus(node * NODE);
+        for word in 0..4 {
+            let mut tx = begin(&core);
+            let old = tx.get(at.plus(word * 8));
+            assert!(old < 3 && (word == 0 || old == 0));
+            for junk in [old + 1, 1 << 40] {
+                tx.set(at.plus(word * 8), junk).unwrap();
+                let found = TREE.measure(&tx);
+                assert!(matches!(found, Err(Error::Corrupt { .. })), "{node} {word} {found:?}");
+                // Level by level on the way down, too.
+                let looks = (0..4000).step_by(30).map(|number| TREE.find(&tx, number * 3));
+                assert_eq!(looks.filter(Result::is_err).count() > 0, word == 0, "{node} {word}");
+            }
+        }
+    }
 }
 
 #[test]
