@@ -201,7 +201,8 @@ pub(super) fn free_slots(words: &Words) -> impl Iterator<Item = usize> {
 fn nearest(words: &Words, distance: impl Fn(u64) -> u64) -> Option<Slot> {
     let (mut least, mut at) = (FAR, SLOTS);
     for (index, [unit, rest]) in words.pairs().enumerate() {
-        let distance = distance(unit) | u64::from(rest == 0) << FAR.trailing_zeros();
+        // The highest bit of a number or of its negative is set, but for 0.
+        let distance = distance(unit) | !(rest | rest.wrapping_neg()) & FAR;
         at = if distance < least { index } else { at };
         least = least.min(distance);
     }
