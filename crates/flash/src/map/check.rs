@@ -56,8 +56,8 @@ impl Tree {
 
 impl<R: Reader> Walk<'_, R> {
     /// Checks the node at `node`, and what is below it: all of it belongs into `range`. Levels
-    /// count down, and no two slots' ranges have a unit in common: so this ends, and finds nodes that
-    /// two slots lead to, as no node but a root is empty.
+    /// count down, and no two slots' ranges have a unit in common: so this ends, and finds nodes
+    /// that two slots lead to, as no node but a root is empty.
     fn check(
         &mut self,
         node: Ptr<Node>,
