@@ -35,9 +35,9 @@ pub struct Body {
 /// Bytes of each member before its first segment, unless erase blocks are larger.
 const START: u64 = 65536;
 /// Segments that a volume has at least.
-const SEGMENTS_LEAST: u64 = ANCHORS + 16;
+const SEGMENTS_LEAST: u64 = 32;
 /// Segments that cleaning needs to be good at choosing.
-const SEGMENTS_WISHED: u64 = 2048;
+const SEGMENTS_WISHED: u64 = 8192;
 
 fn shape_error(device: &dyn Device, what: &'static str) -> Error {
     Error::Shape { device: device.name().to_owned(), what }
@@ -114,7 +114,7 @@ fn plan(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<Superblock> {
         len: first.len(),
     };
     if superblock.segments < SEGMENTS_LEAST {
-        return Err(shape_error(first.as_ref(), "it is too small: it takes 20 segments at least"));
+        return Err(shape_error(first.as_ref(), "it is too small: it takes 32 segments at least"));
     }
     if superblock.segments > SEGMENTS_MAX {
         return Err(shape_error(first.as_ref(), "it would have more than 262,144 segments"));
