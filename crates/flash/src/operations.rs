@@ -7,7 +7,7 @@ use conquest_pm::memory::Memory;
 use crate::change::{Change, Step};
 use crate::index::{Word, Words};
 use crate::layout::INLINE;
-use crate::map::UNIT_MAX;
+use crate::map::{Extent, UNIT_MAX};
 use crate::segments::{Room, Temperature};
 use crate::stream::UNFLUSHED_MAX;
 use crate::transfer::digests;
@@ -306,6 +306,31 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.flush_if_due()
     }
 
+    /// Moves `count` blocks from block `from` on to block `to` on, all at once: what was there is
+    /// gone, and where they were reads as zeros. Nothing is copied.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if that are not whole units, or they overlap; [`Error::TooMany`] if they
+    /// are in more pieces than [`RANGES_MAX`]; those of the devices.
+    pub fn move_blocks(&self, from: u64, to: u64, count: u64) -> Result<()> {
+        self.check_blocks(from, count)?;
+        self.check_blocks(to, count)?;
+        let per = self.per_unit();
+        let refuse = |what| Err(Error::Range { block: from, count, what });
+        if !(from | to | count).is_multiple_of(per) {
+            return refuse("only whole units can be moved");
+        }
+        if from.max(to) - from.min(to) < count {
+            return refuse("what is moved overlaps with where it goes");
+        }
+        let (from, to, len) = (from / per, to / per, count / per);
+        if len == 0 {
+            return Ok(());
+        }
+        self.change(|change| change.move_units(from, to, len))?;
+        self.flush_if_due()
+    }
+
     /// Zeros of less than two units, where there is anything.
     fn write_zeros(&self, block: u64, count: u64) -> Result<()> {
         if count == 0 {
@@ -341,7 +366,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 match next.filter(|next| next.unit == extent.end()) {
                     Some(next) => {
                         let len = extent.len + next.len;
-                        found = Some(crate::map::Extent { len, ..extent });
+                        found = Some(Extent { len, ..extent });
                     }
                     None => break,
                 }
@@ -380,6 +405,29 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             }
         }
         Ok(true)
+    }
+
+    /// Adds the records that move `len` units from `from` to `to`.
+    fn move_units(&mut self, from: u64, to: u64, len: u64) -> Step<()> {
+        let mut extents = Vec::new();
+        let mut at = from;
+        while let Some(extent) = self.volume.map.find(&self.tx, at)? {
+            let Some(extent) = extent.within(at, from + len) else {
+                break;
+            };
+            extents.push(extent);
+            at = extent.end();
+        }
+        if extents.len() > RANGES_MAX {
+            let (wanted, most) = (extents.len() as u64, RANGES_MAX as u64);
+            return Err(Error::TooMany { wanted, most }.into());
+        }
+        self.append(&Record::Hole { unit: to, len }, false)?;
+        for Extent { unit, place, len } in extents {
+            let unit = unit - from + to;
+            self.append(&Record::Place { unit, place, len }, false)?;
+        }
+        self.append(&Record::Hole { unit: from, len }, true)
     }
 
     /// Refuses if the space does not suffice for `parts`.
