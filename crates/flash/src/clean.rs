@@ -47,7 +47,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.flush()?;
         loop {
             self.check_health()?;
-            let (before, _) = self.free_segments(self.core.as_ref())?;
+            let before = self.count_free()?;
             let wanted = self.left_by(Temperature::Hot) + segments;
             let (unnamed, unrooted) = self.dead_segments();
             let is_free = before >= wanted;
@@ -68,13 +68,18 @@ impl<M: Memory, H: Host> Volume<M, H> {
             } else {
                 false
             };
-            let (after, _) = self.free_segments(self.core.as_ref())?;
+            let after = self.count_free()?;
             // Copying may need a segment before it gains one.
             idle = if after > before { 0 } else { idle + 1 };
             if idle > 2 * self.layout.segments || !has_done {
                 return if is_free { Ok(()) } else { Err(self.no_space()) };
             }
         }
+    }
+
+    /// Segments that can be begun anew.
+    pub(crate) fn count_free(&self) -> Result<u64> {
+        self.change(|change| Ok(self.free_segments(&change.tx)?.0))
     }
 
     /// Cleans the segment that gains most, or, if space `is_short`, most at once; whether there is

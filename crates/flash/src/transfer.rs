@@ -110,6 +110,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Reads whole units from `unit` on.
     pub(crate) fn read_units(&self, unit: u64, into: &mut [u8]) -> Result<()> {
+        self.check_health()?;
         let bytes = |units: u64| (units * self.layout.unit) as usize;
         let (mut at, mut rest) = (unit, into);
         while !rest.is_empty() {
@@ -133,7 +134,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
             Some(at) => self.core.memory().read(at, into),
             None => self.read_at(found.place, into)?,
         }
-        Ok(self.is_right(found, into))
+        // If the segment was begun anew meanwhile, it may be anything by now.
+        let (_, generation) = self.core.usage(self.layout.segment_of(found.place));
+        Ok(generation == found.generation && self.is_right(found, into))
     }
 
     fn is_right(&self, found: &Found, bytes: &[u8]) -> bool {
