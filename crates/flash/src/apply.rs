@@ -10,9 +10,10 @@ use crate::Result;
 use crate::change::{Change, Step};
 use crate::index::{Of, Slot, Use, Word, Words, packet_of, position};
 use crate::map::{Extent, Room};
+use crate::trims;
 
 /// Entries of a transaction that the end of a record needs: names, counts, and how far the map is.
-const ENTRIES: u64 = 40;
+const ENTRIES: u64 = 40 + trims::ENTRIES;
 /// Room in a transaction that clearing leaves: for each extent that goes, and for the rest.
 const ROOM: Room = Room { each: 3, kept: ENTRIES };
 
@@ -81,7 +82,7 @@ impl<'v, M: Memory, H: Host> Change<'v, M, H> {
                 self.lead(Extent { unit, place, len }, packet)
             }
             Record::Place { unit, place, len } => self.lead(Extent { unit, place, len }, packet),
-            Record::Hole { unit, len } => self.clear(unit, unit.saturating_add(len), packet),
+            Record::Hole { unit, len } => self.trim(unit, unit.saturating_add(len), packet),
             Record::Begin { segment, generation } => {
                 if self.tx.usage(segment).1 != generation {
                     self.note_begun(segment, Use::Payload, generation, packet)?;
@@ -98,12 +99,17 @@ impl<'v, M: Memory, H: Host> Change<'v, M, H> {
 
     /// Makes the map lead to the medium as `extent` says.
     fn lead(&mut self, extent: Extent, packet: u64) -> Step<()> {
+        if self.tx.root(Word::TrimCount) > 0 {
+            self.make_trim_room(1)?;
+        }
         let map = self.volume.map;
         let mut removed = self.removed(packet);
         while !map.assign(&mut self.tx, extent, ROOM, &mut removed)? {
             self.part()?;
         }
-        // With the part that completes it: until then nobody has counted any of it.
+        // With the part that completes it: until then it is as it was for those who look, and nobody
+        // has counted any of it.
+        self.untrim(extent.unit, extent.end())?;
         let segment = self.volume.layout.segment_of(extent.place);
         self.count(segment, extent.len.cast_signed())?;
         self.add_name(extent)?;
@@ -111,7 +117,7 @@ impl<'v, M: Memory, H: Host> Change<'v, M, H> {
     }
 
     /// Makes the map lead nowhere from `start..end`.
-    fn clear(&mut self, start: u64, end: u64, packet: u64) -> Step<()> {
+    pub(crate) fn clear(&mut self, start: u64, end: u64, packet: u64) -> Step<()> {
         let map = self.volume.map;
         let mut removed = self.removed(packet);
         while !map.clear(&mut self.tx, start..end, ROOM, &mut removed)? {

@@ -44,6 +44,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let _turn = self.space.take();
         let ahead = (self.layout.segments / SHARE).clamp(1, TOGETHER);
         let mut idle = 0;
+        while self.trim_some()? {}
         self.flush()?;
         loop {
             self.check_health()?;
@@ -250,7 +251,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let mut live = Vec::new();
         for name in self.volume.names(&self.tx, segment)? {
             let (mut at, end) = (name.unit, name.end());
-            while let Some(extent) = self.volume.map.find(&self.tx, at)? {
+            while let Some(extent) = self.volume.find(&self.tx, at)? {
                 let Some(extent) = extent.within(at, end) else {
                     break;
                 };
@@ -275,7 +276,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     fn publish(&mut self, copy: &Copied) -> Step<()> {
         let Copied { old, room, digests } = copy;
         let (mut at, end) = (old.unit, old.end());
-        while let Some(extent) = self.volume.map.find(&self.tx, at)? {
+        while let Some(extent) = self.volume.find(&self.tx, at)? {
             let Some(extent) = extent.within(at, end) else {
                 break;
             };

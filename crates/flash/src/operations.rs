@@ -280,6 +280,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Flushes if much has been written since somebody did: recovery has to read it all.
     fn flush_if_due(&self) -> Result<()> {
+        self.trim_some()?;
         match self.root(Word::Unflushed) > UNFLUSHED_MAX {
             true => self.flush(),
             false => self.checkpoint_if_due(),
@@ -360,9 +361,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let per = self.per_unit();
         let unit = block / per;
         let found = self.core.read(crate::index::LOCK, |view| {
-            let mut found = self.map.find(view, unit)?;
+            let mut found = self.find(view, unit)?;
             while let Some(extent) = found {
-                let next = self.map.find(view, extent.end())?;
+                let next = self.find(view, extent.end())?;
                 match next.filter(|next| next.unit == extent.end()) {
                     Some(next) => {
                         let len = extent.len + next.len;
@@ -395,7 +396,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     /// Whether all units are where they were when they were read.
     fn are_as_expected(&self, expected: &[Expected]) -> Step<bool> {
         for &Expected { unit, at } in expected {
-            let extent = self.volume.map.find(&self.tx, unit)?;
+            let extent = self.volume.find(&self.tx, unit)?;
             let now = extent.filter(|extent| extent.unit <= unit).map(|extent| {
                 let place = extent.place + (unit - extent.unit);
                 (place, self.tx.usage(self.volume.layout.segment_of(place)).1)
@@ -411,7 +412,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     fn move_units(&mut self, from: u64, to: u64, len: u64) -> Step<()> {
         let mut extents = Vec::new();
         let mut at = from;
-        while let Some(extent) = self.volume.map.find(&self.tx, at)? {
+        while let Some(extent) = self.volume.find(&self.tx, at)? {
             let Some(extent) = extent.within(at, from + len) else {
                 break;
             };
@@ -431,17 +432,20 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     }
 
     /// Refuses if the space does not suffice for `parts`.
-    fn check_space(&self, parts: &[Part<'_>]) -> Result<()> {
+    fn check_space(&mut self, parts: &[Part<'_>]) -> Step<()> {
         let most = self.volume.layout.capacity();
         let used = self.tx.root(Word::Live) + self.tx.root(Word::Reserved);
         let wanted: u64 = parts.iter().map(|part| part.digests.len() as u64).sum();
         if used + wanted <= most {
             return Ok(());
         }
+        // What is being trimmed still counts.
+        while self.trim_some()? {}
+        let used = self.tx.root(Word::Live) + self.tx.root(Word::Reserved);
         let mut new = wanted;
         for part in parts {
             let (mut at, end) = (part.unit, part.unit + part.digests.len() as u64);
-            while let Some(extent) = self.volume.map.find(&self.tx, at)? {
+            while let Some(extent) = self.volume.find(&self.tx, at)? {
                 let Some(extent) = extent.within(at, end) else {
                     break;
                 };
@@ -450,7 +454,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             }
         }
         if used + new > most && new > 0 {
-            return Err(self.volume.no_space());
+            return Err(self.volume.no_space().into());
         }
         Ok(())
     }

@@ -51,7 +51,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             pieces.clear();
             let mut at = unit;
             while at < end && pieces.len() < PIECES {
-                let found = self.map.find(view, at)?;
+                let found = self.find(view, at)?;
                 let found = found.and_then(|extent| extent.within(at, end));
                 let hole = found.map_or(end, |extent| extent.unit).max(at);
                 if hole > at {

@@ -20,6 +20,9 @@ fn step(volume: &TestVolume, model: &mut Model, rng: &mut Rng, number: u64) {
     let count = (1 + rng.below(most)).min(SPACE - block);
     match rng.below(20) {
         0..=1 => {
+            // Often more than is trimmed at once.
+            let count = if rng.chance(1, 3) { rng.below(SPACE) } else { count };
+            let count = count.min(SPACE - block);
             volume.trim(block, count).unwrap();
             model.trim(block, count);
         }
