@@ -20,9 +20,13 @@ use crate::writer::Hold;
 
 /// Units that are written at once.
 const AT_ONCE: usize = 64;
-/// Packets after which a checkpoint is due in any case, and the units of the last one that another
-/// packet stands for.
+/// A checkpoint is due when the stream has so many packets, or units, for each unit that the last
+/// checkpoint has: packets take recovery time, and units say what checkpoints add to what is
+/// written. But not before it has so many in all.
+const PACKETS: u64 = 4;
 const PACKETS_LEAST: u64 = 256;
+const UNITS: u64 = 32;
+const UNITS_LEAST: u64 = 4096;
 
 /// A checkpoint being written.
 struct Writing<'v, M: Memory, H: Host> {
@@ -44,11 +48,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Writes a checkpoint if enough has come since the last one.
     pub(crate) fn checkpoint_if_due(&self) -> Result<()> {
         let (open, _) = packet_of(self.root(Word::End));
-        let since = open.saturating_sub(self.root(Word::RootPacket));
-        if since < PACKETS_LEAST.max(self.root(Word::CheckpointUnits)) {
-            return Ok(());
-        }
-        self.checkpoint()
+        let packets = open.saturating_sub(self.root(Word::RootPacket));
+        let size = self.root(Word::CheckpointUnits);
+        let is_due = packets > (PACKETS * size).max(PACKETS_LEAST)
+            || self.root(Word::StreamUnits) > (UNITS * size).max(UNITS_LEAST);
+        if is_due { self.checkpoint() } else { Ok(()) }
     }
 
     /// Writes a checkpoint: opening the volume after a failure takes less time then, and space that
@@ -60,11 +64,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
         // Who makes space writes checkpoints, too, and a checkpoint takes space: one turn for both.
         let _turn = (!self.space.is_mine()).then(|| self.space.take());
         let hold = self.spare_hold()?;
-        let (life, id) = self.change(|change| {
+        let (life, id, units) = self.change(|change| {
             let packet = change.seal_all()?;
+            let units = change.tx.root(Word::StreamUnits);
             let id = change.tx.root(Word::LastCheckpoint) + 1;
             change.tx.set(Word::LastCheckpoint.at(), id)?;
-            Ok((change.life(packet), id))
+            Ok((change.life(packet), id, units))
         })?;
         let segment = self.checkpoint_segment(id, &hold)?;
         let mut writing = Writing {
@@ -94,6 +99,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 change.tx.set(Word::RootCheckpoint.at(), id)?;
                 change.tx.set(Word::RootPacket.at(), life.packet)?;
                 change.tx.set(Word::CheckpointUnits.at(), writing.units)?;
+                let since = change.tx.root(Word::StreamUnits).saturating_sub(units);
+                change.tx.set(Word::StreamUnits.at(), since)?;
             }
             Ok(())
         })

@@ -17,6 +17,9 @@ use crate::transfer::digests;
 use crate::volume::Volume;
 use crate::writer::Hold;
 
+/// One of so many segments is cleaned together with others, and most that are.
+const SHARE: u64 = 256;
+const TOGETHER: u64 = 8;
 /// Units that are copied at once.
 const AT_ONCE: u64 = 1024;
 /// Copies that are published under one hold of the lock.
@@ -36,13 +39,16 @@ impl<M: Memory, H: Host> Volume<M, H> {
     pub(crate) fn make_space(&self, segments: u64) -> Result<()> {
         let _turn = self.space.take();
         let mut idle = 0;
+        // Several at once, so that they share what makes them free.
+        let more = (self.layout.segments / SHARE).clamp(1, TOGETHER);
         loop {
             self.check_health()?;
             let (before, _) = self.free_segments(self.core.as_ref())?;
-            if before >= self.left_by(Temperature::Hot) + segments {
+            let wanted = self.left_by(Temperature::Hot) + segments;
+            if before >= wanted {
                 return Ok(());
             }
-            let has_done = self.make_some_space()?;
+            let has_done = self.make_some_space(before, wanted + more)?;
             let (after, _) = self.free_segments(self.core.as_ref())?;
             // Copying may need a segment before it gains one.
             idle = if after > before { 0 } else { idle + 1 };
@@ -52,14 +58,17 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
-    /// Does what frees most; whether there was anything to do.
-    fn make_some_space(&self) -> Result<bool> {
+    /// Does what brings the number of free segments, which is `free`, nearer to `wanted`; whether
+    /// there was anything to do.
+    fn make_some_space(&self, free: u64, wanted: u64) -> Result<bool> {
         let (unnamed, unrooted) = self.dead_segments();
-        if unrooted > unnamed {
+        let can_clean = free > self.left_by(Temperature::Cold) + 1;
+        let is_enough = |dead: u64| dead > 0 && (free + dead >= wanted || !can_clean);
+        if is_enough(unrooted) {
             self.checkpoint()?;
             return Ok(true);
         }
-        if unnamed > 0 {
+        if is_enough(unnamed) {
             self.name_durable()?;
             return Ok(true);
         }

@@ -68,6 +68,8 @@ pub(crate) enum Word {
     LastCheckpoint,
     /// Units of the checkpoint that the newest root names.
     CheckpointUnits,
+    /// Units of packets since the newest root.
+    StreamUnits,
     /// Units of payload since the last flush.
     Unflushed,
     /// Not 0: the volume has failed.

@@ -3,9 +3,10 @@
 use conquest_format::PAGE;
 use conquest_format::volume::{ANCHORS, Bind, Packet, Superblock};
 
-/// Bytes of payload that a packet of the stream takes, and the most that a write can have to go
-/// there.
+/// Bytes of payload up to which a write goes into packets of the stream.
 pub(crate) const INLINE: u64 = 65536;
+/// Bytes of payload that a packet takes.
+const PAYLOAD: u64 = 2 * INLINE;
 
 /// The numbers of a volume.
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +48,13 @@ impl Layout {
     }
 
     /// Units of payload that a packet can have.
-    pub(crate) const fn inline_units(&self) -> u64 {
-        INLINE / self.unit
+    pub(crate) const fn payload_units(&self) -> u64 {
+        PAYLOAD / self.unit
     }
 
     /// Pages of a packet in the region.
     pub(crate) const fn packet_pages(&self) -> u64 {
-        (self.unit + INLINE) / PAGE
+        (self.unit + PAYLOAD) / PAGE
     }
 
     /// Words of records that a packet holds.

@@ -236,8 +236,10 @@ impl Body {
         let layout = self.layout();
         let units = layout.segments * layout.segment;
         // A unit each: a slot of the map at worst a third full, its name, its checksum.
-        let bytes =
-            units * 72 + layout.segments * 2 * PAGE + 64 * (layout.unit + crate::layout::INLINE);
+        let bytes = units * 72
+            + layout.segments * 2 * PAGE
+            + crate::index::RING * layout.packet_pages() * PAGE
+            + GROUP;
         Shape {
             max_groups: (bytes + u64::from(processes) * PAGE).div_ceil(GROUP) + 4,
             lanes: processes.saturating_mul(2).clamp(4, 256),

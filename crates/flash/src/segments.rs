@@ -36,6 +36,11 @@ impl Temperature {
     }
 }
 
+/// Words of a record that says that a segment was begun.
+const BEGIN_WORDS: u64 = 3;
+/// Entries of a transaction that beginning a segment takes, and what belongs to it.
+const ENTRIES: u64 = 40;
+
 /// Words of a checkpoint for each segment, besides checksums.
 const ITEM_WORDS: u64 = 6;
 
@@ -151,6 +156,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         packet: u64,
     ) -> Step<()> {
         self.ensure_sums(segment)?;
+        self.make_room(ENTRIES)?;
         let words = [
             (Of::Use, use_word(used, generation)),
             (Of::Birth, packet),
@@ -211,10 +217,11 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
 
     /// Begins the segment into which payload of `temperature` goes.
     fn open_segment(&mut self, temperature: Temperature) -> Step<u64> {
-        let (segment, generation) = {
-            let left = self.volume.left_by(temperature);
-            self.begin_segment(Use::Payload, left)?
-        };
+        let left = self.volume.left_by(temperature);
+        // What follows is one part: nothing is put into a segment whose record is missing, and the
+        // stream does not go to the segment itself.
+        self.ensure_words(BEGIN_WORDS)?;
+        let (segment, generation) = self.begin_segment(Use::Payload, left)?;
         self.append(&Record::Begin { segment, generation }, true)?;
         let age = self.tx.segment_at(segment, Of::Age);
         self.tx.set(age, temperature as u64)?;

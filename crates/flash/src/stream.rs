@@ -22,12 +22,8 @@ pub(crate) const UNFLUSHED_MAX: u64 = 64 << 20;
 impl<M: Memory, H: Host> Change<'_, M, H> {
     /// Adds `record`. If it is the `last` of those that happen together, they count from now on.
     pub(crate) fn append(&mut self, record: &Record<'_>, last: bool) -> Step<()> {
-        let room = self.volume.layout.record_room();
-        let (mut packet, mut used) = packet_of(self.tx.root(Word::End));
-        if used + record.words() > room {
-            self.seal()?;
-            (packet, used) = (packet + 1, 0);
-        }
+        self.ensure_words(record.words())?;
+        let (packet, used) = packet_of(self.tx.root(Word::End));
         let mut words = Vec::with_capacity(record.words() as usize);
         record.put(last, &mut words);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -42,6 +38,13 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         Ok(())
     }
 
+    /// Seals the open packet unless it takes `words` more words of records.
+    pub(crate) fn ensure_words(&mut self, words: u64) -> Step<()> {
+        let (_, used) = packet_of(self.tx.root(Word::End));
+        let is_full = used + words > self.volume.layout.record_room();
+        if is_full { self.seal() } else { Ok(()) }
+    }
+
     /// Gives room for up to `wanted` units of payload in the open packet, and puts `bytes` there:
     /// the place, its generation and how many units.
     pub(crate) fn put_inline(&mut self, bytes: &[u8]) -> Step<(u64, u64, u64)> {
@@ -51,7 +54,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let mut payload = self.tx.root(Word::Payload);
         let room = |change: &Self, packet: u64| {
             let place = change.tx.packet(packet, Slot::Place);
-            layout.inline_units().min(layout.rest_of(place) - 1)
+            layout.payload_units().min(layout.rest_of(place) - 1)
         };
         // The record is to be in the same packet, if it is not a long one.
         let is_full = words + 3 + wanted.div_ceil(2) > layout.record_room();
@@ -92,6 +95,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             (Slot::Durable, self.tx.root(Word::Durable)),
             (Slot::Stage, Stage::Sealed as u64),
         ];
+        let all = self.tx.root(Word::StreamUnits) + units;
+        self.tx.set(Word::StreamUnits.at(), all)?;
         for (of, value) in sealed {
             self.tx.set(self.tx.packet_at(packet, of), value)?;
         }
@@ -192,7 +197,7 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
             number,
             place: slot(Slot::Place),
             generation: slot(Slot::Generation),
-            units: slot(Slot::Units).min(1 + layout.inline_units()),
+            units: slot(Slot::Units).min(1 + layout.payload_units()),
             words: slot(Slot::Words).min(layout.record_room()),
             durable: slot(Slot::Durable),
             next: slot(Slot::Next),

@@ -90,7 +90,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return None;
         }
         let (open, _) = packet_of(view.root(Word::End));
-        let most = 1 + self.layout.inline_units();
+        let most = 1 + self.layout.payload_units();
         let has = |&number: &u64| {
             let first = view.packet(number, Slot::Place);
             view.packet(number, Slot::Number) == number && (first..first + most).contains(&place)

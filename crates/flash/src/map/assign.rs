@@ -4,9 +4,9 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Result, Tx};
 
-use super::edit::{Cut, Room, refuse_invalid};
+use super::edit::{Cut, Path, Room, has_room, refuse_invalid};
 use super::extent::Extent;
-use super::node::{SLOTS, slots};
+use super::node::{SLOTS, below, slots};
 use super::tree::Tree;
 
 impl Tree {
@@ -29,15 +29,18 @@ impl Tree {
         refuse_invalid(&extent)?;
         let mut from = extent.unit;
         while let Some(rest) = extent.within(from, extent.end()) {
-            let found = self.find(tx, from)?.and_then(|found| found.within(from, rest.end()));
-            let until = match found {
-                Some(found) if (found.unit, found.place) == (from, rest.place) => found.end(),
-                _ => match self.assign_in_leaf(tx, rest, room, &mut removed)? {
+            let Some(mut path) = self.path(tx, from)? else {
+                return self.plant(tx, room.kept);
+            };
+            let found = below(&path.words, from).and_then(|slot| slot.extent());
+            let until = match found.and_then(|found| found.within(from, rest.end())) {
+                Some(found) if found.place == rest.place => found.end(),
+                _ => match self.assign_in_leaf(tx, &mut path, rest, room, &mut removed)? {
                     Some(until) => until,
                     None => return Ok(false),
                 },
             };
-            if !self.tidy(tx, from, room.kept)? {
+            if path.is_sparse() && !self.tidy(tx, from, room.kept)? {
                 return Ok(false);
             }
             from = until;
@@ -45,22 +48,19 @@ impl Tree {
         Ok(true)
     }
 
-    /// Maps what it can of `extent` in the leaf that it begins in: up to where; none if the caller
-    /// is to commit first.
+    /// Maps what it can of `extent` in the leaf of `path`, in which it begins: up to where; none if
+    /// the caller is to commit first.
     fn assign_in_leaf<'c, M: Memory, H: Host>(
         &self,
         tx: &mut Tx<'c, M, H>,
+        path: &mut Path,
         extent: Extent,
         room: Room,
         removed: &mut impl FnMut(&mut Tx<'c, M, H>, Extent) -> Result<()>,
     ) -> Result<Option<u64>> {
-        let Some(mut path) = self.path(tx, extent.unit)? else {
-            self.plant(tx, room.kept)?;
-            return Ok(None);
-        };
         // One for the extent, and one for the second part of what it is within.
         if path.used + 2 > SLOTS {
-            self.split(tx, &path, extent.unit, room.kept)?;
+            self.split(tx, path, extent.unit, room.kept)?;
             return Ok(None);
         }
         // Up to what is there already.
@@ -73,20 +73,20 @@ impl Tree {
         let Some(piece) = extent.within(extent.unit, limit.unwrap_or(extent.unit)) else {
             return Ok(None);
         };
-        let after = path.entries_to_put();
-        let until =
-            match self.cut(tx, &mut path, &(piece.unit..piece.end()), room, after, removed)? {
-                Cut::Whole => piece.end(),
-                Cut::Until(unit) => unit,
-                Cut::Full => return Ok(None),
-            };
+        let after = path.entries_to_add();
+        if !has_room(tx, after + room.kept)? {
+            return Ok(None);
+        }
+        let until = match self.cut(tx, path, &(piece.unit..piece.end()), room, after, removed)? {
+            Cut::Whole => piece.end(),
+            Cut::Until(unit) => unit,
+            Cut::Full => return Ok(None),
+        };
         let Some(piece) = piece.within(piece.unit, until) else {
             return Ok(None);
         };
-        if tx.room() < after + room.kept {
-            return Ok(None);
-        }
-        self.put(tx, &mut path, piece)?;
+        // Cutting has left room for it: the hole and what fills it are of one record.
+        self.add(tx, path, piece)?;
         Ok(Some(until))
     }
 }

@@ -1,12 +1,10 @@
 //! Checking every rule of the tree, and measuring it.
 
-use conquest_format::Offset;
 use conquest_pm::check::Reachable;
 use conquest_pm::{Ptr, Result};
-use std::collections::BTreeSet;
 
 use super::extent::UNIT_MAX;
-use super::node::{Reader, corrupt, is_header_clean, open, open_child, pointer, sorted};
+use super::node::{Reader, Words, corrupt, is_header_clean, open, open_child, pointer, sorted};
 use super::tree::Tree;
 use crate::kinds::Node;
 
@@ -26,7 +24,7 @@ pub struct Measure {
 /// A check under way.
 struct Walk<'a, R> {
     reader: &'a R,
-    seen: BTreeSet<Offset>,
+    reachable: &'a mut Reachable,
     measure: Measure,
 }
 
@@ -44,37 +42,36 @@ impl Tree {
     /// # Errors
     /// [`conquest_pm::Error::Corrupt`] for the first rule that is broken.
     pub fn check<R: Reader>(&self, reader: &R, reachable: &mut Reachable) -> Result<Measure> {
-        let mut walk = Walk { reader, seen: BTreeSet::new(), measure: Measure::default() };
+        let mut walk = Walk { reader, reachable, measure: Measure::default() };
         if let Some(root) = pointer(reader.word(self.root), self.root)? {
-            let (words, level) = open(reader, root, None)?;
+            let mut words = Words::new();
+            let level = open(reader, root, None, &mut words)?;
             walk.measure.depth = level + 1;
             // Only a root may be empty, if it is a leaf.
             walk.check(root, &words, level, (0, UNIT_MAX), level == 0)?;
         }
-        walk.seen.iter().for_each(|node| reachable.object(*node));
         Ok(walk.measure)
     }
 }
 
 impl<R: Reader> Walk<'_, R> {
     /// Checks the node at `node`, and what is below it: all of it belongs into `range`. Levels
-    /// count down, so this ends.
+    /// count down, and no two slots' ranges have a unit in common: so this ends, and finds nodes
+    /// that two slots lead to, as no node but a root is empty.
     fn check(
         &mut self,
         node: Ptr<Node>,
-        words: &R::Words<'_>,
+        words: &Words,
         level: u64,
         range: (u64, u64),
         may_be_empty: bool,
     ) -> Result<()> {
         let at = node.offset();
         let wrong = |expected, found| Err(corrupt("node of the map", at, expected, found));
-        if !self.seen.insert(at) {
-            return wrong("a node that one slot leads to", level);
-        }
         if !is_header_clean(words) {
             return wrong("a header of zeros behind the level", level);
         }
+        self.reachable.object(at);
         self.measure.nodes += 1;
         let slots = sorted(words);
         if slots.is_empty() && !may_be_empty {
@@ -90,7 +87,8 @@ impl<R: Reader> Walk<'_, R> {
                 if slot.unit >= end {
                     return wrong("units in the node's range, none twice", slot.unit);
                 }
-                let (child, words) = open_child(self.reader, at, level, *slot)?;
+                let mut words = Words::new();
+                let child = open_child(self.reader, at, level, *slot, &mut words)?;
                 self.check(child, &words, level - 1, (slot.unit, end), false)?;
                 from = end;
                 continue;

@@ -12,8 +12,10 @@ use conquest_pm::memory::Memory;
 use conquest_pm::tx::STAGED_MAX;
 use conquest_pm::{Error, Ptr, Result, Tx};
 
-use super::extent::Extent;
-use super::node::{Copied, Slot, around, corrupt, free_slot, open, open_child, slot_at, slots};
+use super::extent::{Extent, LEN_MAX};
+use super::node::{
+    Slot, Words, above, below, corrupt, free_slots, open, open_child, slot_at, slots,
+};
 use super::tree::{Step, Tree};
 use crate::kinds::Node;
 
@@ -31,7 +33,7 @@ pub(super) struct Path {
     /// Inner nodes from the root on, with their slots in use.
     pub(super) steps: Vec<(Step, usize)>,
     pub(super) leaf: Ptr<Node>,
-    pub(super) words: Copied,
+    pub(super) words: Words,
     /// The leaf's slots in use.
     pub(super) used: usize,
     /// Where the next leaf begins: the slot, its node's offset and level.
@@ -65,8 +67,8 @@ impl Path {
         Ok(())
     }
 
-    /// Entries that [`Tree::put`] may take.
-    pub(super) fn entries_to_put(&self) -> u64 {
+    /// Entries that [`Tree::add`] may take.
+    pub(super) fn entries_to_add(&self) -> u64 {
         self.steps.len() as u64 + 2
     }
 
@@ -97,7 +99,7 @@ pub(super) fn refuse_invalid(extent: &Extent) -> Result<()> {
     if extent.is_valid() {
         return Ok(());
     }
-    let most = super::extent::LEN_MAX - 1;
+    let most = LEN_MAX - 1;
     Err(Error::TooLarge { what: "units of an extent", wanted: extent.len, most })
 }
 
@@ -109,11 +111,12 @@ impl Tree {
         unit: u64,
     ) -> Result<Option<Path>> {
         let (mut steps, mut next) = (Vec::new(), None);
-        let found = self.descend(tx, unit, |words, step| {
+        let mut words = Words::new();
+        let found = self.descend(tx, unit, &mut words, |words, step| {
             next = step.next.map(|slot| (slot, step.node.offset(), step.level)).or(next);
             steps.push((step, slots(words).count()));
         })?;
-        Ok(found.map(|(leaf, words)| {
+        Ok(found.map(|leaf| {
             let used = slots(&words).count();
             Path { steps, leaf, words, used, next }
         }))
@@ -196,7 +199,7 @@ impl Tree {
                 (Some(before), None) => path.set(tx, index, before.pack(), true)?,
                 (None, Some(behind)) => path.set(tx, index, behind.pack(), false)?,
                 (Some(before), Some(behind)) => {
-                    let Some(free) = free_slot(&path.words) else {
+                    let Some(free) = free_slots(&path.words).next() else {
                         return Ok(Cut::Full);
                     };
                     path.set(tx, index, before.pack(), true)?;
@@ -230,10 +233,10 @@ impl Tree {
         };
         // All levels twice: units of slots become smaller on the way down, and larger beside it.
         let raised = path.steps.len() as u64;
-        if !has_room(tx, path.entries_to_put() + raised + kept)? {
+        if !has_room(tx, path.entries_to_add() + raised + kept)? {
             return Ok(false);
         }
-        if !self.put(tx, &mut path, extent)? {
+        if !self.add(tx, &mut path, extent)? {
             return self.split(tx, &path, extent.unit, kept);
         }
         if let Some((slot, node, level)) = path.next
@@ -246,17 +249,18 @@ impl Tree {
         Ok(true)
     }
 
-    /// Puts `extent` into the leaf of `path`, whose limit may be within it; false if there is no
+    /// Adds `extent` to the leaf of `path`, whose limit may be within it; false if there is no
     /// slot for it.
-    pub(super) fn put<M: Memory, H: Host>(
+    pub(super) fn add<M: Memory, H: Host>(
         &self,
         tx: &mut Tx<'_, M, H>,
         path: &mut Path,
         extent: Extent,
     ) -> Result<bool> {
-        let near = around(&path.words, extent.unit);
-        let before = near.below.and_then(|slot| Some((slot.extent()?, slot.index)));
-        let behind = near.above.and_then(|slot| Some((slot.extent()?, slot.index)));
+        let before = below(&path.words, extent.unit);
+        let before = before.and_then(|slot| Some((slot.extent()?, slot.index)));
+        let behind = above(&path.words, extent.unit);
+        let behind = behind.and_then(|slot| Some((slot.extent()?, slot.index)));
         let there = before.filter(|(before, _)| before.end() > extent.unit);
         let there = there.or(behind.filter(|(behind, _)| behind.unit < extent.end()));
         refuse_mapped(path.leaf.offset(), there.map(|(there, _)| there))?;
@@ -273,7 +277,7 @@ impl Tree {
             (Some((whole, index)), None) => path.set(tx, index, whole.pack(), true)?,
             (None, Some((whole, index))) => path.set(tx, index, whole.pack(), false)?,
             (None, None) => {
-                let Some(free) = free_slot(&path.words) else {
+                let Some(free) = free_slots(&path.words).next() else {
                     return Ok(false);
                 };
                 path.set(tx, free, extent.pack(), false)?;
@@ -298,13 +302,13 @@ impl Tree {
         slot: Slot,
         unit: u64,
     ) -> Result<()> {
-        let (mut at, mut level, mut slot) = (at, level, slot);
+        let (mut at, mut level, mut slot, mut words) = (at, level, slot, Words::new());
         while slot.unit < unit {
             tx.set(slot_at(at, slot.index), unit)?;
             if level <= 1 {
                 break;
             }
-            let (child, words) = open_child(tx, at, level, slot)?;
+            let child = open_child(tx, at, level, slot, &mut words)?;
             (at, level) = (child.offset(), level - 1);
             let first = slots(&words).min_by_key(|slot| slot.unit);
             slot = first.ok_or_else(|| corrupt("node of the map", at, "a slot in use", 0))?;
@@ -325,8 +329,10 @@ impl Tree {
     }
 
     /// The node of a step, opened.
-    pub(super) fn open_step<M: Memory, H: Host>(tx: &Tx<'_, M, H>, step: &Step) -> Result<Copied> {
-        Ok(open(tx, step.node, Some(step.level))?.0)
+    pub(super) fn open_step<M: Memory, H: Host>(tx: &Tx<'_, M, H>, step: &Step) -> Result<Words> {
+        let mut words = Words::new();
+        open(tx, step.node, Some(step.level), &mut words)?;
+        Ok(words)
     }
 }
 

@@ -1,4 +1,9 @@
 //! Where everything is: the map from units of the space to units of the medium.
+//!
+//! A [`Tree`] of [`Extent`]s in the volume's region: nodes of 1 KiB with 62 slots in no order.
+//! Looking up takes no lock ([`Tree::find`], [`Tree::leaf`]); changes are staged in a transaction
+//! that holds the tree's lock exclusively ([`Tree::assign`], [`Tree::clear`], [`Tree::insert`]), in
+//! as many records as that takes, each of which leaves a valid tree.
 
 mod assign;
 mod check;
@@ -11,6 +16,6 @@ mod tree;
 pub use check::Measure;
 pub use edit::Room;
 pub use extent::{Extent, LEN_MAX, PLACE_MAX, UNIT_MAX};
-pub use node::{Copied, LEVELS_MAX, Live, Reader, SLOTS, Words};
+pub use node::{LEVELS_MAX, Reader, SLOTS, Words};
 pub use shape::STEP;
 pub use tree::Tree;

@@ -19,29 +19,26 @@ use conquest_pm::memory::Memory;
 use conquest_pm::tx::STAGED_MAX;
 use conquest_pm::{Core, Error, Ptr, Result, Tx, View};
 
-use super::extent::Extent;
+use super::extent::{Extent, UNIT_MAX};
 use crate::kinds::{NODE, Node};
 
-/// Words of a node.
-const WORDS: usize = (NODE / WORD) as usize;
 /// Words before the first slot.
 const HEADER: usize = 4;
 /// Slots of a node.
-pub const SLOTS: usize = (WORDS - HEADER) / 2;
+pub const SLOTS: usize = ((NODE / WORD) as usize - HEADER) / 2;
 /// Levels of a tree at most, leaves included. Ten would do for one extent a unit.
 pub const LEVELS_MAX: u64 = 16;
 
-/// What nodes are read from: a [`View`], whose words may change from one load to the next, or a
-/// [`Tx`] that has locked the tree, which sees its own changes.
+/// More than there is between any two units; what wraps around below 0 is, too.
+const FAR: u64 = 1 << 63;
+
+/// What nodes are read from: a [`View`], through which the words of a node may be those of several
+/// states, or a [`Tx`] that has locked the tree, which sees its own changes.
 pub trait Reader {
     /// The region's bytes.
     type Memory: Memory;
     /// The machine below.
     type Host: Host;
-    /// The words of one node.
-    type Words<'a>: Words
-    where
-        Self: 'a;
 
     /// The region, to check pointers with.
     fn core(&self) -> &Core<Self::Memory, Self::Host>;
@@ -49,78 +46,73 @@ pub trait Reader {
     /// The word at `at`: that of a root.
     fn word(&self, at: Offset) -> u64;
 
-    /// The words of the node at `at`, which was resolved.
-    fn node(&self, at: Offset) -> Self::Words<'_>;
+    /// Copies the words of the node at `at`, which was resolved, to `words`.
+    fn node(&self, at: Offset, words: &mut Words);
 }
 
-/// The words of a node.
-pub trait Words {
+/// The words of a node, each as it was at some time. One copy is faster than a load for each.
+#[derive(Clone, Copy, Debug)]
+pub struct Words([u8; NODE as usize]);
+
+impl Words {
+    /// Words that are all 0, to read a node to.
+    #[inline]
+    pub(super) const fn new() -> Words {
+        Words([0; NODE as usize])
+    }
+
     /// Word number `index`, below 128.
-    fn word(&self, index: usize) -> u64;
-}
-
-/// A node as readers without locks see it: each word is loaded when it is asked for.
-#[expect(missing_debug_implementations, reason = "a region is no value to print")]
-pub struct Live<'a, M: Memory, H: Host> {
-    view: &'a View<'a, M, H>,
-    at: Offset,
-}
-
-impl<M: Memory, H: Host> Words for Live<'_, M, H> {
     #[inline]
     fn word(&self, index: usize) -> u64 {
-        self.view.word(self.at.plus(index as u64 * WORD))
+        self.0.as_chunks().0.get(index).map_or(0, |word| u64::from_le_bytes(*word))
+    }
+
+    /// Both words of each slot.
+    #[inline]
+    fn pairs(&self) -> impl Iterator<Item = [u64; 2]> {
+        let (words, _) = self.0.as_chunks().0.as_chunks();
+        let pair =
+            |[first, second]: &[[u8; 8]; 2]| [first, second].map(|word| u64::from_le_bytes(*word));
+        words.iter().skip(HEADER / 2).map(pair)
+    }
+
+    /// Changes word `index` of the copy.
+    fn set_word(&mut self, index: usize, value: u64) {
+        if let Some(word) = self.0.as_chunks_mut().0.get_mut(index) {
+            *word = value.to_le_bytes();
+        }
+    }
+
+    /// Changes slot `index` of the copy.
+    pub(super) fn set(&mut self, index: usize, [first, second]: [u64; 2]) {
+        self.set_word(first_word(index), first);
+        self.set_word(first_word(index) + 1, second);
     }
 }
 
-impl<'c, M: Memory, H: Host> Reader for View<'c, M, H> {
+impl<M: Memory, H: Host> Reader for View<'_, M, H> {
     type Memory = M;
     type Host = H;
-    type Words<'a>
-        = Live<'a, M, H>
-    where
-        Self: 'a;
 
+    #[inline]
     fn core(&self) -> &Core<M, H> {
         View::core(self)
     }
 
+    #[inline]
     fn word(&self, at: Offset) -> u64 {
         View::word(self, at)
     }
 
-    fn node(&self, at: Offset) -> Live<'_, M, H> {
-        Live { view: self, at }
-    }
-}
-
-/// A node as it was at one time.
-#[derive(Clone, Copy, Debug)]
-pub struct Copied([u64; WORDS]);
-
-impl Words for Copied {
     #[inline]
-    fn word(&self, index: usize) -> u64 {
-        self.0.get(index).copied().unwrap_or(0)
-    }
-}
-
-impl Copied {
-    /// Changes slot `index` of the copy.
-    pub(super) fn set(&mut self, index: usize, slot: [u64; 2]) {
-        if let Some([first, second]) = self.0.get_mut(first_word(index)..first_word(index) + 2) {
-            [*first, *second] = slot;
-        }
+    fn node(&self, at: Offset, words: &mut Words) {
+        self.bytes(at, &mut words.0);
     }
 }
 
 impl<M: Memory, H: Host> Reader for Tx<'_, M, H> {
     type Memory = M;
     type Host = H;
-    type Words<'a>
-        = Copied
-    where
-        Self: 'a;
 
     fn core(&self) -> &Core<M, H> {
         Tx::core(self)
@@ -132,11 +124,10 @@ impl<M: Memory, H: Host> Reader for Tx<'_, M, H> {
 
     /// The node with what is staged for it: one pass over the staged entries, where [`Tx::get`]
     /// would take one for each word.
-    fn node(&self, at: Offset) -> Copied {
+    fn node(&self, at: Offset, words: &mut Words) {
         let core = Tx::core(self);
+        core.memory().read(at, &mut words.0);
         let load = |at| core.memory().load(at, Ordering::Relaxed);
-        let mut words: [u64; WORDS] =
-            core::array::from_fn(|index| load(at.plus(index as u64 * WORD)));
         // Entries stand in the lane in the order in which they were staged.
         let lane = core.geometry().lane((self.number() >> 48) as u32).plus(ENTRIES);
         for index in 0..STAGED_MAX - self.room() {
@@ -147,13 +138,10 @@ impl<M: Memory, H: Host> Reader for Tx<'_, M, H> {
                 continue;
             };
             let staged = Entry::unpack([target, load(entry.plus(WORD))]);
-            if let Some(Entry { action: Action::Set, operand, .. }) = staged
-                && let Some(word) = words.get_mut((within / WORD) as usize)
-            {
-                *word = operand;
+            if let Some(Entry { action: Action::Set, operand, .. }) = staged {
+                words.set_word((within / WORD) as usize, operand);
             }
         }
-        Copied(words)
     }
 }
 
@@ -175,15 +163,6 @@ impl Slot {
     }
 }
 
-/// The slots in use around a unit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Around {
-    /// The last one at the unit or before it.
-    pub(super) below: Option<Slot>,
-    /// The first one behind the unit.
-    pub(super) above: Option<Slot>,
-}
-
 /// The index of the first word of slot `index`.
 const fn first_word(index: usize) -> usize {
     HEADER + 2 * index
@@ -194,49 +173,54 @@ pub(super) fn slot_at(at: Offset, index: usize) -> Offset {
     at.plus(first_word(index) as u64 * WORD)
 }
 
-/// Slot `index`, if it is in use.
-#[inline]
-pub(super) fn slot(words: &impl Words, index: usize) -> Option<Slot> {
-    let rest = words.word(first_word(index) + 1);
-    (rest != 0).then(|| Slot { index, unit: words.word(first_word(index)), rest })
-}
-
 /// The slots in use.
-pub(super) fn slots<W: Words>(words: &W) -> impl Iterator<Item = Slot> {
-    (0..SLOTS).filter_map(move |index| slot(words, index))
+pub(super) fn slots(words: &Words) -> impl Iterator<Item = Slot> {
+    let slots = words.pairs().enumerate();
+    slots.filter(|(_, [_, rest])| *rest != 0).map(|(index, [unit, rest])| Slot {
+        index,
+        unit,
+        rest,
+    })
 }
 
 /// The slots in use, by their units.
-pub(super) fn sorted(words: &impl Words) -> Vec<Slot> {
+pub(super) fn sorted(words: &Words) -> Vec<Slot> {
     let mut slots: Vec<Slot> = slots(words).collect();
     slots.sort_unstable_by_key(|slot| slot.unit);
     slots
 }
 
-/// The first slot that is not in use.
-pub(super) fn free_slot(words: &impl Words) -> Option<usize> {
-    (0..SLOTS).find(|&index| slot(words, index).is_none())
+/// The slots that are not in use.
+pub(super) fn free_slots(words: &Words) -> impl Iterator<Item = usize> {
+    words.pairs().enumerate().filter(|(_, [_, rest])| *rest == 0).map(|(index, _)| index)
 }
 
-/// The slots around `unit`. Second words are loaded only where the first one is nearer than what
-/// was found before: few times, as slots are in no order.
+/// The slot in use for which `distance` of its unit is least; none if all are [`FAR`] or more.
+/// Without a branch for each slot: as they are in no order, none could be predicted.
 #[inline]
-pub(super) fn around(words: &impl Words, unit: u64) -> Around {
-    let (mut below, mut above) = (None, None);
-    let (mut least_below, mut least_above) = (u64::MAX, u64::MAX);
-    for index in 0..SLOTS {
-        let found = words.word(first_word(index));
-        let (side, least, distance) = match unit.checked_sub(found) {
-            Some(distance) => (&mut below, &mut least_below, distance),
-            None => (&mut above, &mut least_above, found - unit),
-        };
-        if distance < *least
-            && let Some(slot) = slot(words, index)
-        {
-            (*side, *least) = (Some(slot), distance);
-        }
+fn nearest(words: &Words, distance: impl Fn(u64) -> u64) -> Option<Slot> {
+    let (mut least, mut at) = (FAR, SLOTS);
+    for (index, [unit, rest]) in words.pairs().enumerate() {
+        // The highest bit of a number or of its negative is set, but for 0.
+        let distance = distance(unit) | !(rest | rest.wrapping_neg()) & FAR;
+        at = if distance < least { index } else { at };
+        least = least.min(distance);
     }
-    Around { below, above }
+    let [unit, rest] = [words.word(first_word(at)), words.word(first_word(at) + 1)];
+    // No larger one is in a tree by the rules, and callers count on there being no such.
+    (at < SLOTS && unit <= UNIT_MAX).then_some(Slot { index: at, unit, rest })
+}
+
+/// The last slot in use at `unit`, at most [`UNIT_MAX`], or before it.
+#[inline]
+pub(super) fn below(words: &Words, unit: u64) -> Option<Slot> {
+    nearest(words, |found| unit.wrapping_sub(found))
+}
+
+/// The first slot in use behind `unit`, which is at most [`UNIT_MAX`].
+#[inline]
+pub(super) fn above(words: &Words, unit: u64) -> Option<Slot> {
+    nearest(words, |found| found.wrapping_sub(unit).wrapping_sub(1))
 }
 
 /// A tree's error at `at`.
@@ -251,38 +235,43 @@ pub(super) fn pointer(word: u64, at: Offset) -> Result<Option<Ptr<Node>>> {
     Ok((!ptr.is_none()).then_some(ptr))
 }
 
-/// The words of the node at `ptr` and its level, which is `level`, if that is known.
+/// Reads the node at `ptr` to `words`: its level, which is `level`, if that is known.
+#[inline]
 pub(super) fn open<R: Reader>(
     reader: &R,
     ptr: Ptr<Node>,
     level: Option<u64>,
-) -> Result<(R::Words<'_>, u64)> {
+    words: &mut Words,
+) -> Result<u64> {
     let place = reader.core().resolve(ptr)?;
-    let words = reader.node(place.offset());
+    reader.node(place.offset(), words);
     let found = words.word(0);
     if found >= LEVELS_MAX || level.is_some_and(|level| level != found) {
         return Err(corrupt("node of the map", ptr.offset(), "a node of the next level", found));
     }
-    Ok((words, found))
+    Ok(found)
 }
 
-/// The node below the one at `at` of level `level` that `slot` leads to, opened.
+/// Reads the node that `slot` of the one at `at`, of level `level`, leads to.
+#[inline]
 pub(super) fn open_child<R: Reader>(
     reader: &R,
     at: Offset,
     level: u64,
     slot: Slot,
-) -> Result<(Ptr<Node>, R::Words<'_>)> {
+    words: &mut Words,
+) -> Result<Ptr<Node>> {
     let from = slot_at(at, slot.index);
     let child = pointer(slot.rest, from)?
         .ok_or_else(|| corrupt("slot of the map", from, "a pointer to a node", slot.rest))?;
     let below = level
         .checked_sub(1)
         .ok_or_else(|| corrupt("node of the map", at, "a node above leaves", level))?;
-    Ok((child, open(reader, child, Some(below))?.0))
+    open(reader, child, Some(below), words)?;
+    Ok(child)
 }
 
 /// Whether the header's other words are 0.
-pub(super) fn is_header_clean(words: &impl Words) -> bool {
+pub(super) fn is_header_clean(words: &Words) -> bool {
     (1..HEADER).all(|index| words.word(index) == 0)
 }

@@ -7,7 +7,7 @@ use conquest_pm::{Error, Fresh, Ptr, Result, Tx};
 
 use super::edit::{Path, has_room};
 use super::node::{
-    LEVELS_MAX, SLOTS, Slot, around, free_slot, open, open_child, slot, slot_at, slots, sorted,
+    LEVELS_MAX, SLOTS, Slot, Words, below, free_slots, open, open_child, slot_at, slots, sorted,
 };
 use super::tree::{Step, Tree};
 use crate::kinds::Node;
@@ -74,13 +74,15 @@ impl Tree {
         }
         let (mut full, mut level, mut hook) = (path.leaf, 0, None);
         for (step, _) in path.steps.iter().rev() {
-            if let Some(free) = free_slot(&Self::open_step(tx, step)?) {
+            if let Some(free) = free_slots(&Self::open_step(tx, step)?).next() {
                 hook = Some(slot_at(step.node.offset(), free));
                 break;
             }
             (full, level) = (step.node, step.level);
         }
-        let all = sorted(&open(tx, full, Some(level))?.0);
+        let mut words = Words::new();
+        open(tx, full, Some(level), &mut words)?;
+        let all = sorted(&words);
         let is_behind = all.last().is_some_and(|last| unit > last.unit);
         let is_before = all.first().is_some_and(|first| unit < first.unit);
         let kept = match (is_behind, is_before) {
@@ -146,17 +148,18 @@ impl Tree {
             tx.free(root.node)?;
             return Ok(Tidied::Something);
         }
-        let below = path.steps.iter().skip(1).map(|(_, used)| *used).chain([path.used]);
-        let pairs: Vec<_> = path.steps.iter().map(|(step, _)| step).zip(below).collect();
+        let children = path.steps.iter().skip(1).map(|(_, used)| *used).chain([path.used]);
+        let pairs: Vec<_> = path.steps.iter().map(|(step, _)| step).zip(children).collect();
         for (parent, used) in pairs.into_iter().rev() {
             if used > SPARSE_MAX {
                 continue;
             }
             let words = Self::open_step(tx, parent)?;
             let unit = parent.child.unit;
-            let before = unit.checked_sub(1).and_then(|unit| around(&words, unit).below);
+            let before = unit.checked_sub(1).and_then(|unit| below(&words, unit));
             for beside in [before, parent.next].into_iter().flatten() {
-                let (_, other) = open_child(tx, parent.node.offset(), parent.level, beside)?;
+                let mut other = Words::new();
+                open_child(tx, parent.node.offset(), parent.level, beside, &mut other)?;
                 if used + slots(&other).count() > MERGED_MAX {
                     continue;
                 }
@@ -184,8 +187,9 @@ impl Tree {
         right: Slot,
     ) -> Result<()> {
         let at = parent.node.offset();
-        let (left_node, left_words) = open_child(tx, at, parent.level, left)?;
-        let (right_node, right_words) = open_child(tx, at, parent.level, right)?;
+        let (mut left_words, mut right_words) = (Words::new(), Words::new());
+        let left_node = open_child(tx, at, parent.level, left, &mut left_words)?;
+        let right_node = open_child(tx, at, parent.level, right, &mut right_words)?;
         let (lower, upper) = (sorted(&left_words), sorted(&right_words));
         let is_left_kept = lower.len() >= upper.len();
         // Where leaves meet, extents may continue each other.
@@ -207,8 +211,7 @@ impl Tree {
         if let Some((joined, index)) = joined {
             put(index, joined.pack())?;
         }
-        let free = (0..SLOTS).filter(|&index| slot(&kept_words, index).is_none());
-        for (index, slot) in free.zip(moved.unwrap_or_default()) {
+        for (index, slot) in free_slots(&kept_words).zip(moved.unwrap_or_default()) {
             put(index, [slot.unit, slot.rest])?;
         }
         let gone_slot = if is_left_kept { right } else { left };

@@ -104,9 +104,8 @@ pub fn assign<M: Memory, H: Host>(
 
 /// Takes `range` out of the model: what was there.
 pub fn clear_model(model: &mut Model, range: Range<u64>) -> Model {
-    let mut removed = model.split_off(&range.start);
-    model.append(&mut removed.split_off(&range.end));
-    removed
+    let units: Vec<u64> = model.range(range).map(|(unit, _)| *unit).collect();
+    units.into_iter().filter_map(|unit| model.remove_entry(&unit)).collect()
 }
 
 /// Puts `extent` into the model.
