@@ -10,6 +10,7 @@
 mod apply;
 mod build;
 mod change;
+mod check;
 mod checkpoint;
 mod clean;
 pub mod device;
@@ -30,6 +31,7 @@ mod turn;
 mod volume;
 mod writer;
 
+pub use check::Finding;
 pub use error::{Error, Result};
 pub use members::{Body, NewVolume, assemble, create};
 pub use operations::RANGES_MAX;

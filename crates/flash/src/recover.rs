@@ -308,7 +308,13 @@ impl Recovered {
     /// Applies the records of `packets`, as far as they belong to something whole.
     fn replay(&mut self, layout: &Layout, packets: &[Found]) {
         let mut open: Vec<(Record<'_>, u64)> = Vec::new();
+        let mut life = 0;
         for Found { header, words } in packets {
+            // What a life has left half added did not happen, whatever the next one adds.
+            if header.life != life {
+                open.clear();
+                life = header.life;
+            }
             let segment = layout.segment_of(header.place);
             note_stream(&mut self.segments, segment, header.generation, header.number);
             for (record, last) in Records::new(words).flatten() {

@@ -1,7 +1,7 @@
 //! A volume that this process has open.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use conquest_pm::Core;
 use conquest_pm::host::Host;
@@ -25,10 +25,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) writing: Writing,
     /// Which process of a line of descent has opened it: what it holds is not its children's.
     pub(crate) life: Option<u32>,
-    /// Of the thread that makes space.
+    /// Of the thread that makes space, or writes a checkpoint.
     pub(crate) space: Turn,
-    /// Held by the thread that writes a checkpoint.
-    pub(crate) checkpointing: Mutex<()>,
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {

@@ -9,6 +9,7 @@
 //! - [`files`]: operations on a small tree of files, and what a tree is.
 //! - [`judge`]: the offline checker, asked about all of them.
 //! - [`scenario`]: recorded runs of a shelf and the oracle for their crashes.
+//! - [`flash`]: volumes, and what power cuts leave of them.
 //! - [`DyingMemory`]: any memory, with an accident before its n-th store.
 //!
 //! Invariants:
@@ -27,6 +28,7 @@ mod crash_point;
 mod dying;
 pub mod explore;
 pub mod files;
+pub mod flash;
 mod image;
 pub mod inflight;
 pub mod judge;
