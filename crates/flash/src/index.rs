@@ -330,11 +330,6 @@ pub(crate) fn table_word(segment: u64, of: Of) -> (Offset, u64) {
     (table, segment % PER_TABLE * SEGMENT_WORDS + of as u64)
 }
 
-/// Pages of a run of the table of segments.
-pub(crate) const fn table_pages() -> u64 {
-    TABLE_PAGES
-}
-
 /// Makes a run of zeros, to which the word at `at` leads.
 pub(crate) fn new_run<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
