@@ -148,6 +148,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             (Word::RootPacket, first),
             (Word::RootCheckpoint, checkpoint.map_or(0, |checkpoint| checkpoint.id)),
             (Word::LastCheckpoint, life << CHECKPOINT_SHIFT),
+            (Word::LastRooted, checkpoint.map_or(0, |checkpoint| checkpoint.id)),
             (Word::CheckpointUnits, checkpoint.map_or(0, |checkpoint| checkpoint.units)),
             (Word::Written, packet),
             (Word::Durable, packet),

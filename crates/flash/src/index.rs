@@ -64,6 +64,8 @@ pub(crate) enum Word {
     RootCheckpoint,
     /// The last number that was given to a root.
     LastSequence,
+    /// The id of the newest checkpoint for which a root was begun.
+    LastRooted,
     /// The last id that was given to a checkpoint.
     LastCheckpoint,
     /// Units of the checkpoint that the newest root names.
