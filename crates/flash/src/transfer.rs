@@ -93,7 +93,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let most = 1 + self.layout.payload_units();
         let has = |&number: &u64| {
             let first = view.packet(number, Slot::Place);
-            view.packet(number, Slot::Number) == number && (first..first + most).contains(&place)
+            // Packets end with their segment.
+            view.packet(number, Slot::Number) == number
+                && self.layout.segment_of(first) == segment
+                && (first..first + most).contains(&place)
         };
         let number = (written..=open).rev().take(crate::index::RING as usize).find(has)?;
         let within = place - view.packet(number, Slot::Place);
