@@ -90,8 +90,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         writing.put(&Item::Reserved(self.root(Word::Reserved)))?;
         writing.put(&Item::End)?;
         writing.finish()?;
-        // All that the walk has seen; and the checkpoint itself.
-        self.flush()?;
+        // All that the walk has seen; and the checkpoint itself, of which the stream knows nothing.
+        self.flush_devices()?;
         let found = Checkpoint { id, segment: writing.first, units: writing.units };
         if !self.write_root(Some(found), vec![life])? {
             return Ok(());

@@ -273,11 +273,23 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
         self.flush_to(target)
     }
 
+    /// [`Self::flush`], and all that was written to the devices before this was called, even if the
+    /// stream does not name it.
+    pub(crate) fn flush_devices(&self) -> Result<()> {
+        let target = self.change(|change| change.seal_all())?;
+        self.flush_with(target)
+    }
+
     /// Makes packets below `target` durable, and all that they name.
     pub(crate) fn flush_to(&self, target: u64) -> Result<()> {
-        if self.root(Word::Durable) >= target {
-            return self.check_health();
+        match self.root(Word::Durable) >= target {
+            true => self.check_health(),
+            false => self.flush_with(target),
         }
+    }
+
+    /// Flushes the devices, and with that packets below `target`.
+    fn flush_with(&self, target: u64) -> Result<()> {
         while self.root(Word::Written) < target {
             self.check_health()?;
             self.write_packets(self.root(Word::Written), target)?;
