@@ -84,6 +84,50 @@ fn what_is_written_is_read() {
     }
 }
 
+/// All blocks that tests use.
+fn whole(volume: &TestVolume) -> Vec<u8> {
+    let mut bytes = vec![0; (SPACE * 512) as usize];
+    volume.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn what_was_flushed_survives_one_restart_after_the_other() {
+    for seed in 0..6 {
+        let mut rng = Rng::new(seed);
+        let device = device(64);
+        let mut volume = recovered(&device);
+        let mut model = Model::default();
+        for round in 0..60 {
+            // What may be there after a restart: what was flushed, and one operation more each.
+            let mut possible = vec![model.clone()];
+            for number in 0..rng.below(30) {
+                let block = rng.below(SPACE - 240) / 8 * 8;
+                // Most have room of their own, and no packet that names it is written for long.
+                let count = if rng.chance(1, 4) { 8 } else { 8 * (17 + rng.below(13)) };
+                if rng.chance(1, 6) {
+                    volume.trim(block, count).unwrap();
+                    model.trim(block, count);
+                } else {
+                    let bytes = model.write(block, count, round << 16 | number);
+                    volume.write(block, &bytes).unwrap();
+                }
+                possible.push(model.clone());
+                if rng.chance(1, 12) {
+                    volume.flush().unwrap();
+                    possible = vec![model.clone()];
+                }
+            }
+            drop(volume);
+            volume = recovered(&device);
+            let found = whole(&volume);
+            let which = possible.iter().rposition(|model| model.read(0, SPACE) == found);
+            let which = which.unwrap_or_else(|| panic!("seed {seed}, round {round}"));
+            model = possible.swap_remove(which);
+        }
+    }
+}
+
 /// Fills the volume from block 0 on until it refuses: the number of units.
 fn fill(volume: &TestVolume, model: &mut Model) -> u64 {
     for unit in 0.. {
