@@ -10,7 +10,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::Result;
-use crate::change::Change;
+use crate::change::{Change, Step};
 use crate::index::{Of, Words};
 use crate::kinds::{self, Names};
 use crate::map::Extent;
@@ -75,6 +75,28 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let words = [(Of::Names, head), (Of::NamesCount, extents.len() as u64)];
         for (of, value) in words {
             self.tx.set(self.tx.segment_at(segment, of), value)?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that `segment` has no more entries than a few for each of its units, whatever is
+    /// moved to and fro: those that say what is not so any more go.
+    pub(crate) fn compact_names(&mut self, segment: u64) -> Step<()> {
+        let most = 2 * (self.volume.layout.segment + PER_OBJECT);
+        if self.tx.segment(segment, Of::NamesCount) < most {
+            return Ok(());
+        }
+        let at = self.tx.segment_at(segment, Of::Names);
+        let mut old = self.tx.word(at);
+        let live = self.live_extents(segment)?;
+        self.fill_names(segment, &live)?;
+        self.part()?;
+        // Who dies here leaves the old ones to nobody: until the index is made again.
+        while old != 0 {
+            let object = Ptr::<Names>::from_word(old, at)?;
+            old = self.tx.word(self.volume.core.resolve(object)?.offset());
+            self.tx.free(object)?;
+            self.part()?;
         }
         Ok(())
     }

@@ -128,6 +128,32 @@ fn what_was_flushed_survives_one_restart_after_the_other() {
     }
 }
 
+#[test]
+fn what_is_moved_to_and_fro_takes_no_more_memory() {
+    let device = device(64);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    let bytes = model.write(0, 64, 1);
+    volume.write(0, &bytes).unwrap();
+    let mut most = 0;
+    for round in 0..20_000 {
+        let (from, to) = if round % 2 == 0 { (0, 800) } else { (800, 0) };
+        volume.move_blocks(from, to, 64).unwrap();
+        model.move_blocks(from, to, 64);
+        if round == 1000 {
+            most = volume.memory_in_use();
+        }
+    }
+    assert!(volume.memory_in_use() <= most + (64 << 10), "{most}");
+    model.compare(&volume, 1000, "moved");
+    // Cleaning still knows where all of it is.
+    for number in 0..3000 {
+        let bytes = model.write(1600 + number % 40 * 8, 8, number);
+        volume.write(1600 + number % 40 * 8, &bytes).unwrap();
+    }
+    model.compare(&volume, 2000, "cleaned");
+}
+
 /// Fills the volume from block 0 on until it refuses: the number of units.
 fn fill(volume: &TestVolume, model: &mut Model) -> u64 {
     for unit in 0.. {
