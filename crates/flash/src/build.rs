@@ -1,6 +1,6 @@
 //! The index of a volume, made from what its devices say.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use conquest_format::volume::{LIVES_MAX, Life};
 use conquest_format::{Offset, PAGE, WORD};
@@ -24,6 +24,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// The volume on `device` whose index is in `core`; it is there.
     pub(crate) fn over(core: Arc<Core<M, H>>, device: Arc<dyn Device>, layout: Layout) -> Self {
         Volume {
+            flushed: Mutex::default(),
             life: core.life(),
             core,
             device,

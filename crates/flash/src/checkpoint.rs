@@ -91,7 +91,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         writing.put(&Item::End)?;
         writing.finish()?;
         // All that the walk has seen; and the checkpoint itself, of which the stream knows nothing.
-        self.flush_devices()?;
+        self.flush()?;
+        self.flush_now()?;
         let found = Checkpoint { id, segment: writing.first, units: writing.units };
         if !self.write_root(Some(found), vec![life])? {
             return Ok(());
@@ -188,10 +189,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let mut unit = vec![0; self.layout.unit as usize];
         Root { sequence, checkpoint, durable, lives }.fill(self.layout.bind, &mut unit);
         self.write_units(place, &unit)?;
-        if let Err(source) = self.device.flush() {
-            self.fail()?;
-            return Err(self.device_error("flush", 0, 0, source));
-        }
+        self.flush_now()?;
         Ok(true)
     }
 }

@@ -1,7 +1,7 @@
 //! A volume that this process has open.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use conquest_pm::Core;
 use conquest_pm::host::Host;
@@ -23,6 +23,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) layout: Layout,
     pub(crate) map: Tree,
     pub(crate) writing: Writing,
+    /// Packets below were flushed, as far as this value has done it.
+    pub(crate) flushed: Mutex<u64>,
     /// Which process of a line of descent has opened it: what it holds is not its children's.
     pub(crate) life: Option<u32>,
     /// Of the thread that makes space, or writes a checkpoint.
