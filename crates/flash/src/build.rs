@@ -6,7 +6,7 @@ use conquest_format::Offset;
 use conquest_format::volume::{LIVES_MAX, Life};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_pm::{Core, Tx};
+use conquest_pm::{Core, Place, Tx};
 
 use crate::Result;
 use crate::change::{Change, Step, Stop};
@@ -61,6 +61,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     fn fill_segments(&self, segments: &[Segment]) -> Result<()> {
+        let mut table = None;
         for (number, segment) in (0..).zip(segments) {
             let words = [
                 (Of::Use, use_word(segment.used, segment.generation)),
@@ -69,9 +70,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 // What was given out of it, nobody knows.
                 (Of::Next, self.layout.segment),
             ];
-            for (of, value) in words {
-                self.fill_word(number, of, value)?;
-            }
+            self.fill_words(&mut table, number, &words)?;
             if segment.sums.is_empty() {
                 continue;
             }
@@ -83,12 +82,27 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(())
     }
 
-    /// Stores a word of a segment, at which nobody looks yet.
-    fn fill_word(&self, segment: u64, of: Of, value: u64) -> Result<()> {
-        let (table, index) = index::table_word(segment, of);
-        let base = Offset::new(self.core.word(table));
-        let run = self.core.resolve_run(base, index::table_pages(), kinds::SEGMENTS)?;
-        Ok(self.core.store_aside(run, index, value)?)
+    /// Stores words of a segment, at which nobody looks yet. `known` is the table that the last
+    /// segment was in: looking it up takes longer than all else.
+    fn fill_words(
+        &self,
+        known: &mut Option<(Offset, Place)>,
+        segment: u64,
+        words: &[(Of, u64)],
+    ) -> Result<()> {
+        for &(of, value) in words {
+            let (table, index) = index::table_word(segment, of);
+            let run = match *known {
+                Some((at, run)) if at == table => run,
+                _ => {
+                    let base = Offset::new(self.core.word(table));
+                    self.core.resolve_run(base, index::table_pages(), kinds::SEGMENTS)?
+                }
+            };
+            *known = Some((table, run));
+            self.core.store_aside(run, index, value)?;
+        }
+        Ok(())
     }
 
     /// Stores words of the volume as a whole.
@@ -119,8 +133,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 Ok(())
             })?;
         }
+        let mut table = None;
         for (number, live) in (0..).zip(live) {
-            self.fill_word(number, Of::Live, live)?;
+            self.fill_words(&mut table, number, &[(Of::Live, live)])?;
         }
         self.fill_roots(&[(Word::Live, all), (Word::Reserved, recovered.reserved)])
     }
