@@ -99,6 +99,8 @@ impl<'v, M: Memory, H: Host> Change<'v, M, H> {
 
     /// Makes the map lead to the medium as `extent` says.
     fn lead(&mut self, extent: Extent, packet: u64) -> Step<()> {
+        let segment = self.volume.layout.segment_of(extent.place);
+        self.compact_names(segment)?;
         if self.tx.root(Word::TrimCount) > 0 {
             self.make_trim_room(1)?;
         }
@@ -110,7 +112,6 @@ impl<'v, M: Memory, H: Host> Change<'v, M, H> {
         // With the part that completes it: until then it is as it was for those who look, and nobody
         // has counted any of it.
         self.untrim(extent.unit, extent.end())?;
-        let segment = self.volume.layout.segment_of(extent.place);
         self.count(segment, extent.len.cast_signed())?;
         self.add_name(extent)?;
         Ok(())

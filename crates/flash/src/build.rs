@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use conquest_format::Offset;
 use conquest_format::volume::{LIVES_MAX, Life};
+use conquest_format::{Offset, PAGE, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_pm::{Core, Place, Tx};
+use conquest_pm::{Core, Tx};
 
 use crate::Result;
 use crate::change::{Change, Step, Stop};
@@ -61,7 +61,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     fn fill_segments(&self, segments: &[Segment]) -> Result<()> {
-        let mut table = None;
         for (number, segment) in (0..).zip(segments) {
             let words = [
                 (Of::Use, use_word(segment.used, segment.generation)),
@@ -70,7 +69,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 // What was given out of it, nobody knows.
                 (Of::Next, self.layout.segment),
             ];
-            self.fill_words(&mut table, number, &words)?;
+            for (of, value) in words {
+                self.fill_word(number, of, value)?;
+            }
             if segment.sums.is_empty() {
                 continue;
             }
@@ -82,27 +83,14 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(())
     }
 
-    /// Stores words of a segment, at which nobody looks yet. `known` is the table that the last
-    /// segment was in: looking it up takes longer than all else.
-    fn fill_words(
-        &self,
-        known: &mut Option<(Offset, Place)>,
-        segment: u64,
-        words: &[(Of, u64)],
-    ) -> Result<()> {
-        for &(of, value) in words {
-            let (table, index) = index::table_word(segment, of);
-            let run = match *known {
-                Some((at, run)) if at == table => run,
-                _ => {
-                    let base = Offset::new(self.core.word(table));
-                    self.core.resolve_run(base, index::table_pages(), kinds::SEGMENTS)?
-                }
-            };
-            *known = Some((table, run));
-            self.core.store_aside(run, index, value)?;
-        }
-        Ok(())
+    /// Stores a word of a segment, at which nobody looks yet.
+    fn fill_word(&self, segment: u64, of: Of, value: u64) -> Result<()> {
+        let (table, index) = index::table_word(segment, of);
+        let base = Offset::new(self.core.word(table));
+        // The page that it is in will do.
+        let (page, word) = (index * WORD / PAGE, index % (PAGE / WORD));
+        let run = self.core.resolve_run(base.plus(page * PAGE), 1, kinds::SEGMENTS)?;
+        Ok(self.core.store_aside(run, word, value)?)
     }
 
     /// Stores words of the volume as a whole.
@@ -112,31 +100,17 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     fn fill_map(&self, recovered: &Recovered) -> Result<()> {
-        let mut live = vec![0; recovered.segments.len()];
-        let mut all = 0;
-        let mut extents = recovered.map.values();
-        let mut next = extents.next();
-        while next.is_some() {
-            self.stage(|change| {
-                while let Some(&extent) = next {
-                    if change.tx.room() < ENTRIES {
-                        break;
-                    }
-                    change.lead_new(extent)?;
-                    if let Some(live) = live.get_mut(self.layout.segment_of(extent.place) as usize)
-                    {
-                        *live += extent.len;
-                    }
-                    all += extent.len;
-                    next = extents.next();
-                }
-                Ok(())
-            })?;
+        let mut extents: Vec<Extent> = recovered.map.values().copied().collect();
+        self.map.load(&self.core, extents.iter().copied())?;
+        extents.sort_unstable_by_key(|extent| extent.place);
+        let segment_of = |extent: &Extent| self.layout.segment_of(extent.place);
+        for of_one in extents.chunk_by(|one, other| segment_of(one) == segment_of(other)) {
+            let live = of_one.iter().map(|extent| extent.len).sum();
+            let segment = of_one.first().map_or(0, segment_of);
+            self.fill_word(segment, Of::Live, live)?;
+            self.stage(|change| Ok(change.fill_names(segment, of_one)?))?;
         }
-        let mut table = None;
-        for (number, live) in (0..).zip(live) {
-            self.fill_words(&mut table, number, &[(Of::Live, live)])?;
-        }
+        let all = extents.iter().map(|extent| extent.len).sum();
         self.fill_roots(&[(Word::Live, all), (Word::Reserved, recovered.reserved)])
     }
 
@@ -174,6 +148,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             (Word::RootPacket, first),
             (Word::RootCheckpoint, checkpoint.map_or(0, |checkpoint| checkpoint.id)),
             (Word::LastCheckpoint, life << CHECKPOINT_SHIFT),
+            (Word::LastRooted, checkpoint.map_or(0, |checkpoint| checkpoint.id)),
             (Word::CheckpointUnits, checkpoint.map_or(0, |checkpoint| checkpoint.units)),
             (Word::Written, packet),
             (Word::Durable, packet),
@@ -204,17 +179,3 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
 /// Checkpoints of a life have ids of their own.
 const CHECKPOINT_SHIFT: u32 = 24;
-/// Entries that an extent takes in a new map.
-const ENTRIES: u64 = 180;
-
-impl<'v, M: Memory, H: Host> Change<'v, M, H> {
-    /// Leads the map to `extent`, of which it knows nothing.
-    fn lead_new(&mut self, extent: Extent) -> Step<()> {
-        let map = self.volume.map;
-        while !map.insert(&mut self.tx, extent, 40)? {
-            self.part()?;
-        }
-        self.add_name(extent)?;
-        Ok(())
-    }
-}

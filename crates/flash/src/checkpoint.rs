@@ -93,7 +93,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
         // All that the walk has seen; and the checkpoint itself, of which the stream knows nothing.
         self.flush_devices()?;
         let found = Checkpoint { id, segment: writing.first, units: writing.units };
-        self.write_root(Some(found), vec![life])?;
+        if !self.write_root(Some(found), vec![life])? {
+            return Ok(());
+        }
         self.change(|change| {
             if change.tx.root(Word::RootCheckpoint) < id {
                 change.tx.set(Word::RootCheckpoint.at(), id)?;
@@ -160,27 +162,37 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Writes the root that names `checkpoint` and from where on packets count, and waits until it
-    /// is durable.
+    /// is durable; whether no root has been begun that names a newer one.
     pub(crate) fn write_root(
         &self,
         checkpoint: Option<Checkpoint>,
         lives: Vec<Life>,
-    ) -> Result<u64> {
-        let sequence = self.change(|change| {
+    ) -> Result<bool> {
+        let id = checkpoint.map_or(0, |checkpoint| checkpoint.id);
+        let taken = self.change(|change| {
+            // Of two who write checkpoints, the newest root is to name the newer one: what the
+            // other one needs may be used again.
+            if change.tx.root(Word::LastRooted) > id {
+                return Ok(None);
+            }
             let sequence = change.tx.root(Word::LastSequence) + 1;
             change.tx.set(Word::LastSequence.at(), sequence)?;
-            Ok(sequence)
+            change.tx.set(Word::LastRooted.at(), id)?;
+            Ok(Some((sequence, change.tx.root(Word::Durable))))
         })?;
+        let Some((sequence, durable)) = taken else {
+            return Ok(false);
+        };
         let place = self.layout.root_place(sequence);
         let _hold = self.hold(self.layout.segment_of(place))?;
         let mut unit = vec![0; self.layout.unit as usize];
-        Root { sequence, checkpoint, lives }.fill(self.layout.bind, &mut unit);
+        Root { sequence, checkpoint, durable, lives }.fill(self.layout.bind, &mut unit);
         self.write_units(place, &unit)?;
         if let Err(source) = self.device.flush() {
             self.fail()?;
             return Err(self.device_error("flush", 0, 0, source));
         }
-        Ok(sequence)
+        Ok(true)
     }
 }
 

@@ -247,7 +247,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
 impl<M: Memory, H: Host> Change<'_, M, H> {
     /// What the map leads to in `segment`, by place.
-    fn live_extents(&mut self, segment: u64) -> Step<Vec<Extent>> {
+    pub(crate) fn live_extents(&mut self, segment: u64) -> Step<Vec<Extent>> {
         let mut live = Vec::new();
         for name in self.volume.names(&self.tx, segment)? {
             let (mut at, end) = (name.unit, name.end());

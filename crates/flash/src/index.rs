@@ -64,6 +64,8 @@ pub(crate) enum Word {
     RootCheckpoint,
     /// The last number that was given to a root.
     LastSequence,
+    /// The id of the newest checkpoint for which a root was begun.
+    LastRooted,
     /// The last id that was given to a checkpoint.
     LastCheckpoint,
     /// Units of the checkpoint that the newest root names.
@@ -328,11 +330,6 @@ pub(crate) fn make<M: Memory, H: Host>(
 pub(crate) fn table_word(segment: u64, of: Of) -> (Offset, u64) {
     let table = Word::Segments.at().plus(segment / PER_TABLE * WORD);
     (table, segment % PER_TABLE * SEGMENT_WORDS + of as u64)
-}
-
-/// Pages of a run of the table of segments.
-pub(crate) const fn table_pages() -> u64 {
-    TABLE_PAGES
 }
 
 /// Makes a run of zeros, to which the word at `at` leads.

@@ -39,7 +39,8 @@ impl Layout {
 
     /// The first place of `segment`.
     pub(crate) const fn first_place(&self, segment: u64) -> u64 {
-        segment * self.segment
+        // Where a damaged number leads there is nothing.
+        segment.saturating_mul(self.segment)
     }
 
     /// Bytes of the checksums of a segment.

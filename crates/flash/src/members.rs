@@ -72,7 +72,7 @@ pub fn create(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<()> {
     let place = layout.first_place(ANCHORS);
     let lives = vec![Life { life: 1, packet: 1, place, generation: 1 }];
     let mut unit = vec![0; layout.unit as usize];
-    Root { sequence: 1, checkpoint: None, lives }.fill(layout.bind, &mut unit);
+    Root { sequence: 1, checkpoint: None, durable: 1, lives }.fill(layout.bind, &mut unit);
     let at = layout.root_place(1) * layout.unit;
     let written = body.device.write(at, &unit);
     written.map_err(failed(body.device.as_ref(), "write", at, layout.unit))?;
@@ -189,6 +189,9 @@ pub fn assemble(members: Vec<Arc<dyn Device>>) -> Result<Body> {
     }
     if found.len() != first.members as usize {
         return refuse(&device, "members of the volume are missing");
+    }
+    if first.segments > SEGMENTS_MAX {
+        return refuse(&device, "it has more segments than this program can manage");
     }
     let members: Vec<_> = found.into_iter().map(|(_, member)| member).collect();
     Ok(Body { device: combined(&members, &first)?, superblock: first })

@@ -10,7 +10,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::Result;
-use crate::change::Change;
+use crate::change::{Change, Step};
 use crate::index::{Of, Words};
 use crate::kinds::{self, Names};
 use crate::map::Extent;
@@ -18,6 +18,8 @@ use crate::volume::Volume;
 
 /// Entries of one object: behind the word that leads to the next one.
 const PER_OBJECT: u64 = (kinds::NAMES / WORD - 1) / 2;
+/// Objects that are made by one record: it may take a new slab for each.
+const AT_ONCE: usize = 16;
 const LEN_SHIFT: u32 = 32;
 
 const fn entry_at(object: Offset, index: u64) -> Offset {
@@ -50,6 +52,52 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         }
         let count_at = self.tx.segment_at(segment, Of::NamesCount);
         self.tx.set(count_at, count + 1)?;
+        Ok(())
+    }
+
+    /// Gives `segment`, which has none, the entries for `extents`.
+    pub(crate) fn fill_names(&mut self, segment: u64, extents: &[Extent]) -> Result<()> {
+        let mut head = 0;
+        // All objects but the newest one are full, so that one is the last.
+        for (index, some) in extents.chunks(PER_OBJECT as usize).enumerate() {
+            if index % AT_ONCE == AT_ONCE - 1 {
+                self.part()?;
+            }
+            let fresh = self.tx.alloc::<Names>()?;
+            self.tx.fill_word(&fresh, 0, head)?;
+            for (index, extent) in (0..).zip(some) {
+                let within = (extent.place % self.volume.layout.segment) | extent.len << LEN_SHIFT;
+                self.tx.fill_word(&fresh, 1 + index * 2, extent.unit)?;
+                self.tx.fill_word(&fresh, 2 + index * 2, within)?;
+            }
+            head = self.tx.seal(fresh).word();
+        }
+        let words = [(Of::Names, head), (Of::NamesCount, extents.len() as u64)];
+        for (of, value) in words {
+            self.tx.set(self.tx.segment_at(segment, of), value)?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that `segment` has no more entries than a few for each of its units, whatever is
+    /// moved to and fro: those that say what is not so any more go.
+    pub(crate) fn compact_names(&mut self, segment: u64) -> Step<()> {
+        let most = 2 * (self.volume.layout.segment + PER_OBJECT);
+        if self.tx.segment(segment, Of::NamesCount) < most {
+            return Ok(());
+        }
+        let at = self.tx.segment_at(segment, Of::Names);
+        let mut old = self.tx.word(at);
+        let live = self.live_extents(segment)?;
+        self.fill_names(segment, &live)?;
+        self.part()?;
+        // Who dies here leaves the old ones to nobody: until the index is made again.
+        while old != 0 {
+            let object = Ptr::<Names>::from_word(old, at)?;
+            old = self.tx.word(self.volume.core.resolve(object)?.offset());
+            self.tx.free(object)?;
+            self.part()?;
+        }
         Ok(())
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn recover(device: &dyn Device, layout: Layout) -> Result<Recovered> 
     }
     let mut packets = reading.packets(&recovered.root)?;
     let generations = recovered.segments.iter().map(|segment| segment.generation).collect();
-    let cut = reading.first_incomplete(&packets, generations);
+    let cut = reading.first_incomplete(recovered.root.durable, &packets, generations)?;
     packets.retain(|found| found.header.number < cut);
     let first = recovered.root.lives.last().map_or(1, |life| life.packet);
     recovered.packet = packets.last().map_or(first, |found| found.header.number + 1).max(first);
@@ -214,9 +214,16 @@ impl Reading<'_> {
     }
 
     /// The first packet with a record whose payload is not there, among those that need not have
-    /// been flushed. `generations` are those of the segments, as of the checkpoint.
-    fn first_incomplete(&self, packets: &[Found], mut generations: Vec<u64>) -> u64 {
-        let durable = packets.iter().map(|found| found.header.durable).max().unwrap_or(0);
+    /// been flushed: those that neither the root, which says `durable`, nor a packet says so of.
+    /// `generations` are those of the segments, as of the checkpoint.
+    fn first_incomplete(
+        &self,
+        durable: u64,
+        packets: &[Found],
+        mut generations: Vec<u64>,
+    ) -> Result<u64> {
+        let said = packets.iter().map(|found| found.header.durable);
+        let durable = said.fold(durable, u64::max);
         let begin = |generations: &mut Vec<u64>, segment: u64, generation: u64| {
             if let Some(place) = generations.get_mut(segment as usize) {
                 *place = generation;
@@ -231,20 +238,32 @@ impl Reading<'_> {
                         begin(&mut generations, segment, generation);
                         true
                     }
-                    Ok((Record::Write { place, len, sums, .. }, _)) if header.number >= durable => {
+                    Ok((Record::Write { place, len, sums, .. }, _)) => {
                         let segment = self.layout.segment_of(place) as usize;
                         let generation = generations.get(segment).copied().unwrap_or(0);
-                        self.is_there(place, len, generation, sums)
+                        let is_flushed = header.number < durable;
+                        self.is_possible(place, len)
+                            && (is_flushed || self.is_there(place, len, generation, sums))
                     }
+                    Ok((Record::Place { place, len, .. }, _)) => self.is_possible(place, len),
                     Ok(_) => true,
                     Err(_) => false,
                 };
+                if !is_right && header.number < durable {
+                    return Err(self.unreadable("stream"));
+                }
                 if !is_right {
-                    return header.number;
+                    return Ok(header.number);
                 }
             }
         }
-        u64::MAX
+        Ok(u64::MAX)
+    }
+
+    /// Whether `len` units from `place` on can be payload: those of one segment.
+    fn is_possible(&self, place: u64, len: u64) -> bool {
+        let end = self.layout.segments * self.layout.segment;
+        place < end && len <= self.layout.rest_of(place)
     }
 }
 
@@ -382,10 +401,6 @@ fn note_stream(segments: &mut [Segment], segment: u64, generation: u64, number: 
 impl Reading<'_> {
     /// Whether `len` units from `place` on are what `sums` say.
     fn is_there(&self, place: u64, len: u64, generation: u64, sums: Sums<'_>) -> bool {
-        let end = self.layout.segments * self.layout.segment;
-        if place.checked_add(len).is_none_or(|last| last > end) {
-            return false;
-        }
         let bind = self.layout.bind;
         let mut all = (place..place + len).zip(sums.iter());
         all.all(|(place, sum)| {

@@ -77,6 +77,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.layout.unit
     }
 
+    /// Bytes of the index that are in use now.
+    pub fn memory_in_use(&self) -> u64 {
+        self.core.pages_used() * conquest_format::PAGE
+    }
+
     /// The present value of a word of the volume.
     pub(crate) fn root(&self, word: Word) -> u64 {
         self.core.root(word)

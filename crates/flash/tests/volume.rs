@@ -84,6 +84,76 @@ fn what_is_written_is_read() {
     }
 }
 
+/// All blocks that tests use.
+fn whole(volume: &TestVolume) -> Vec<u8> {
+    let mut bytes = vec![0; (SPACE * 512) as usize];
+    volume.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn what_was_flushed_survives_one_restart_after_the_other() {
+    for seed in 0..6 {
+        let mut rng = Rng::new(seed);
+        let device = device(64);
+        let mut volume = recovered(&device);
+        let mut model = Model::default();
+        for round in 0..60 {
+            // What may be there after a restart: what was flushed, and one operation more each.
+            let mut possible = vec![model.clone()];
+            for number in 0..rng.below(30) {
+                let block = rng.below(SPACE - 240) / 8 * 8;
+                // Most have room of their own, and no packet that names it is written for long.
+                let count = if rng.chance(1, 4) { 8 } else { 8 * (17 + rng.below(13)) };
+                if rng.chance(1, 6) {
+                    volume.trim(block, count).unwrap();
+                    model.trim(block, count);
+                } else {
+                    let bytes = model.write(block, count, round << 16 | number);
+                    volume.write(block, &bytes).unwrap();
+                }
+                possible.push(model.clone());
+                if rng.chance(1, 12) {
+                    volume.flush().unwrap();
+                    possible = vec![model.clone()];
+                }
+            }
+            drop(volume);
+            volume = recovered(&device);
+            let found = whole(&volume);
+            let which = possible.iter().rposition(|model| model.read(0, SPACE) == found);
+            let which = which.unwrap_or_else(|| panic!("seed {seed}, round {round}"));
+            model = possible.swap_remove(which);
+        }
+    }
+}
+
+#[test]
+fn what_is_moved_to_and_fro_takes_no_more_memory() {
+    let device = device(64);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    let bytes = model.write(0, 64, 1);
+    volume.write(0, &bytes).unwrap();
+    let mut most = 0;
+    for round in 0..20_000 {
+        let (from, to) = if round % 2 == 0 { (0, 800) } else { (800, 0) };
+        volume.move_blocks(from, to, 64).unwrap();
+        model.move_blocks(from, to, 64);
+        if round == 1000 {
+            most = volume.memory_in_use();
+        }
+    }
+    assert!(volume.memory_in_use() <= most + (64 << 10), "{most}");
+    model.compare(&volume, 1000, "moved");
+    // Cleaning still knows where all of it is.
+    for number in 0..3000 {
+        let bytes = model.write(1600 + number % 40 * 8, 8, number);
+        volume.write(1600 + number % 40 * 8, &bytes).unwrap();
+    }
+    model.compare(&volume, 2000, "cleaned");
+}
+
 /// Fills the volume from block 0 on until it refuses: the number of units.
 fn fill(volume: &TestVolume, model: &mut Model) -> u64 {
     for unit in 0.. {

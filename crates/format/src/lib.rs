@@ -1,9 +1,9 @@
 //! On-media layouts of a Conquest store.
 //!
-//! This crate is the only place where a size, an offset or a bit position of the core's region is
-//! written down. It does no I/O and has no logic beyond packing, unpacking and checking, so that a
-//! checker can use it without trusting the engine. `docs/FORMAT.md` says the same things in prose
-//! and tables; a test compares the two.
+//! This crate is the only place where a size, an offset or a bit position of the core's region, or
+//! of what stands on the devices of a volume, is written down. It does no I/O and has no logic
+//! beyond packing, unpacking and checking, so that a checker can use it without trusting the
+//! engine. `docs/FORMAT.md` says the same things in prose and tables; a test compares the two.
 //!
 //! Invariants:
 //! - every multi-byte value is little-endian and every word that changes after `mkfs` is an aligned

@@ -9,6 +9,7 @@ mod assign;
 mod check;
 mod edit;
 mod extent;
+mod load;
 mod node;
 mod shape;
 mod tree;

@@ -224,7 +224,7 @@ impl Tree {
 }
 
 /// Makes a node of level `level` with `slots`, out of sight.
-fn make<M: Memory, H: Host>(
+pub(super) fn make<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
     level: u64,
     slots: impl Iterator<Item = [u64; 2]>,

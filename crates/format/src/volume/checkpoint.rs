@@ -1,7 +1,7 @@
 //! Checkpoints: the map and all that recovery needs besides, as a row of *leaves* (units), which
 //! together hold a row of words, which are *items*.
 
-use super::{Bind, first_words, is_sealed, sealed};
+use super::{Bind, PLACE_MAX, first_words, is_range, is_sealed, sealed};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CONQCHKP");
 const HEAD: usize = 8;
@@ -23,7 +23,7 @@ impl Leaf {
     /// Words of items that a unit of so many bytes holds.
     #[must_use]
     pub const fn room(unit: u64) -> u64 {
-        unit / 8 - HEAD as u64 - 1
+        (unit / 8).saturating_sub(HEAD as u64 + 1)
     }
 
     /// Makes `unit` this one, with `words` in it.
@@ -83,6 +83,8 @@ const EXTENTS: u64 = 3;
 const RESERVED: u64 = 4;
 const END: u64 = 5;
 const BAD: u64 = 1 << 63;
+/// Bits of a place, below those of a length.
+const PLACE_BITS: u32 = PLACE_MAX.trailing_zeros();
 
 /// Writes items as words.
 #[derive(Debug, Default)]
@@ -105,7 +107,7 @@ impl ItemWriter {
             }
             Item::Extents(extents) => {
                 self.words.push(head(EXTENTS, 2 * extents.len() as u64));
-                let packed = |&[unit, place, len]: &[u64; 3]| [unit, place | len << 40];
+                let packed = |&[unit, place, len]: &[u64; 3]| [unit, place | len << PLACE_BITS];
                 self.words.extend(extents.iter().flat_map(packed));
             }
             Item::Reserved(units) => self.words.extend([head(RESERVED, 1), *units]),
@@ -169,9 +171,12 @@ impl ItemReader {
             }
             (SUMS, [segment, sums @ ..]) => Item::Sums { segment: *segment, words: sums.to_vec() },
             (EXTENTS, words) if words.len().is_multiple_of(2) => {
-                let unpacked =
-                    |&[unit, rest]: &[u64; 2]| [unit, rest & ((1 << 40) - 1), rest >> 40];
-                Item::Extents(words.as_chunks().0.iter().map(unpacked).collect())
+                let unpacked = |&[unit, rest]: &[u64; 2]| {
+                    let (place, len) = (rest & (PLACE_MAX - 1), rest >> PLACE_BITS);
+                    is_range(unit, place, len).then_some([unit, place, len])
+                };
+                let all: Option<Vec<_>> = words.as_chunks().0.iter().map(unpacked).collect();
+                Item::Extents(all.ok_or(ItemError)?)
             }
             (RESERVED, &[units]) => Item::Reserved(units),
             (END, []) => Item::End,

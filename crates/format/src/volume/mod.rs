@@ -27,6 +27,12 @@ pub const UNIT: u64 = 4096;
 pub const UNIT_MAX: u64 = 65536;
 /// Segments that hold roots, the first of a volume.
 pub const ANCHORS: u64 = 4;
+/// Units of the space, if they are the smallest: what records name is below this.
+pub const SPACE: u64 = 1 << 61;
+/// Places of a volume are below this.
+pub const PLACE_MAX: u64 = 1 << 40;
+/// Units of a range that is somewhere: fewer than this.
+pub const LEN_MAX: u64 = 1 << 24;
 
 /// What a checksum is bound to, besides the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +106,11 @@ pub(crate) const fn uuid_of([low, high]: [u64; 2]) -> [u8; 16] {
     (low as u128 | (high as u128) << 64).to_le_bytes()
 }
 
+/// Whether `len` units from `unit` on can be at `place` and behind it.
+pub(crate) const fn is_range(unit: u64, place: u64, len: u64) -> bool {
+    len > 0 && len < LEN_MAX && unit <= SPACE - len && place <= PLACE_MAX - len
+}
+
 /// A unit that begins with `fields`; the last word of the unit is the checksum of all before it.
 pub(crate) fn sealed(unit: &mut [u8], bind: Bind, fields: &[u64]) {
     put_words(unit, fields.iter().copied());
@@ -108,10 +119,11 @@ pub(crate) fn sealed(unit: &mut [u8], bind: Bind, fields: &[u64]) {
     }
 }
 
-/// Whether the last word of `unit` is the checksum of all before it.
+/// Whether `unit` is one, and its last word the checksum of all before it.
 pub(crate) fn is_sealed(unit: &[u8], bind: Bind) -> bool {
-    unit.split_last_chunk::<8>()
-        .is_some_and(|(body, sum)| bind.checksum(body) == u64::from_le_bytes(*sum))
+    let is_whole = unit.len() as u64 >= UNIT;
+    let ends = unit.split_last_chunk::<8>().filter(|_| is_whole);
+    ends.is_some_and(|(body, sum)| bind.checksum(body) == u64::from_le_bytes(*sum))
 }
 
 /// The first `N` words of `unit`; zeros if it is shorter.
@@ -122,3 +134,6 @@ pub(crate) fn first_words<const N: usize>(unit: &[u8]) -> [u64; N] {
     }
     found
 }
+
+#[cfg(test)]
+mod tests;

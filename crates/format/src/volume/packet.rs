@@ -34,7 +34,7 @@ impl Packet {
     /// Words of records that a unit of so many bytes holds.
     #[must_use]
     pub const fn room(unit: u64) -> u64 {
-        unit / 8 - HEADER_WORDS as u64 - 1
+        (unit / 8).saturating_sub(HEADER_WORDS as u64 + 1)
     }
 
     /// Makes `unit`, in which the records stand already, the first of this packet.

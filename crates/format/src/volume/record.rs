@@ -3,6 +3,8 @@
 //! A record says what a range is afterwards, never what was there before: applied once more, or to
 //! a map that has it already, it changes nothing.
 
+use super::{SPACE, is_range};
+
 /// Checksums of units, two in each word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sums<'r> {
@@ -108,10 +110,11 @@ impl Record<'_> {
     /// Units of payload that a record of so many words can name with their checksums.
     #[must_use]
     pub const fn sums_in(words: u64) -> u64 {
-        words.saturating_sub(FIXED as u64) * 2
+        words.saturating_sub(FIXED as u64).saturating_mul(2)
     }
 
-    /// Adds it to `words`. Records up to the next `last` one happen together.
+    /// Adds it to `words`. Records up to the next `last` one happen together. If what it says can't
+    /// be, such as a range of [`LEN_MAX`](super::LEN_MAX) units, nobody can read it.
     pub fn put(&self, last: bool, words: &mut Vec<u64>) {
         let flag = if last { LAST } else { 0 };
         let (kind, len, first, second) = match *self {
@@ -164,15 +167,16 @@ impl<'r> Records<'r> {
         let (&[head, first, second], rest) = rest.split_first_chunk::<FIXED>()?;
         let len = head >> LEN_SHIFT;
         let (unit, place) = (first, second);
-        let is_range = len > 0 && len < 1 << 24;
         let record = match head & 0xFF {
-            WRITE if is_range => {
+            WRITE if is_range(unit, place, len) => {
                 let words = rest.get(..Sums::words(len) as usize)?;
                 self.at += words.len();
                 Record::Write { unit, place, len, sums: Sums::new(words, len) }
             }
-            PLACE if is_range => Record::Place { unit, place, len },
-            HOLE if second > 0 => Record::Hole { unit, len: second },
+            PLACE if is_range(unit, place, len) => Record::Place { unit, place, len },
+            HOLE if second > 0 && second <= SPACE && unit <= SPACE - second => {
+                Record::Hole { unit, len: second }
+            }
             BEGIN => Record::Begin { segment: first, generation: second },
             RESERVED => Record::Reserved { units: first },
             VOID => Record::Void,

@@ -44,6 +44,8 @@ pub struct Root {
     /// The map as it was, at the earliest, when the first packet of the first life was begun; none
     /// of an empty volume.
     pub checkpoint: Option<Checkpoint>,
+    /// Packets below this number, and all that they name, were flushed before the root was written.
+    pub durable: u64,
     /// From where on packets count, 1 to [`LIVES_MAX`] of them: those of each life up to the first
     /// one of the next, and of the last one as far as they go.
     pub lives: Vec<Life>,
@@ -55,7 +57,8 @@ impl Root {
         let mut words = Vec::with_capacity(WORDS);
         let Checkpoint { id, segment, units } =
             self.checkpoint.unwrap_or(Checkpoint { id: 0, segment: 0, units: 0 });
-        words.extend([MAGIC, self.sequence, id, segment, units, self.lives.len() as u64, 0, 0]);
+        let (lives, durable) = (self.lives.len() as u64, self.durable);
+        words.extend([MAGIC, self.sequence, id, segment, units, lives, durable, 0]);
         for life in &self.lives {
             words.extend([life.life, life.packet, life.place, life.generation]);
         }
@@ -67,7 +70,7 @@ impl Root {
     #[must_use]
     pub fn from_unit(bind: Bind, unit: &[u8]) -> Option<Root> {
         let words: [u64; WORDS] = first_words(unit);
-        let [magic, sequence, id, segment, units, lives, ..] = words;
+        let [magic, sequence, id, segment, units, lives, durable, ..] = words;
         if magic != MAGIC || lives == 0 || lives > LIVES_MAX as u64 || !is_sealed(unit, bind) {
             return None;
         }
@@ -80,6 +83,6 @@ impl Root {
         };
         let lives = all.iter().take(lives as usize).map(life).collect();
         let checkpoint = (units > 0).then_some(Checkpoint { id, segment, units });
-        Some(Root { sequence, checkpoint, lives })
+        Some(Root { sequence, checkpoint, durable, lives })
     }
 }

@@ -1,7 +1,9 @@
 //! The superblock of a volume: which volume, and how it lies on its devices. It stands in the first
-//! and in the last 4 KiB of each member and is written once.
+//! and in the last whole 4 KiB of each member and is written once.
 
-use super::{ANCHORS, Bind, UNIT, UNIT_MAX, first_words, is_sealed, sealed, uuid_of, uuid_words};
+use super::{
+    ANCHORS, Bind, PLACE_MAX, UNIT, UNIT_MAX, first_words, is_sealed, sealed, uuid_of, uuid_words,
+};
 
 /// The first eight bytes: "CONQVOLU".
 pub const MAGIC: [u8; 8] = *b"CONQVOLU";
@@ -36,7 +38,7 @@ pub struct Superblock {
     pub unit: u64,
     /// Units of a segment: a power of two, 8 to 65,536.
     pub segment: u64,
-    /// Segments.
+    /// Segments: as many on each member as on the others.
     pub segments: u64,
     /// Byte of each member at which the first segment on it begins.
     pub start: u64,
@@ -113,10 +115,11 @@ impl Superblock {
     /// Whether its numbers fit each other.
     #[must_use]
     pub fn is_possible(&self) -> bool {
-        let rows = match self.arrangement {
-            Arrangement::Mirrored => self.segments,
-            Arrangement::Striped => self.segments.div_ceil(u64::from(self.members.max(1))),
+        let turn = match self.arrangement {
+            Arrangement::Mirrored => 1,
+            Arrangement::Striped => u64::from(self.members.max(1)),
         };
+        let rows = self.segments / turn;
         let bytes = self.unit.checked_mul(self.segment).and_then(|bytes| bytes.checked_mul(rows));
         let end = bytes.and_then(|bytes| bytes.checked_add(self.start)?.checked_add(SIZE as u64));
         self.member < self.members
@@ -125,8 +128,9 @@ impl Superblock {
             && self.segment.is_power_of_two()
             && (8..=65536).contains(&self.segment)
             && self.segments > ANCHORS
-            && self.segments.checked_mul(self.segment).is_some_and(|units| units < 1 << 40)
+            && self.segments.is_multiple_of(turn)
+            && self.segments.checked_mul(self.segment).is_some_and(|units| units < PLACE_MAX)
             && self.start >= SIZE as u64
-            && end.is_some_and(|end| end <= self.len)
+            && end.is_some_and(|end| end <= self.len / SIZE as u64 * SIZE as u64)
     }
 }
