@@ -78,7 +78,7 @@ fn explore_all(options: &Options) -> ExitCode {
                     if is_over {
                         return;
                     }
-                    let tally = explore(next.fetch_add(1, Ordering::Relaxed));
+                    let tally = explore(next.fetch_add(1, Ordering::Relaxed), 1);
                     for failure in &tally.failures {
                         println!("FAILED {failure}");
                     }

@@ -166,16 +166,16 @@ const VARIANTS: u32 = 2;
 /// Runs that go on from crashes of the first one, and from crashes of those.
 const BRANCHES: [u64; 3] = [4, 2, 0];
 
-/// Goes through scenario `seed`.
+/// Goes through one of `share` cuts of scenario `seed`.
 #[must_use]
-pub fn explore(seed: u64) -> Tally {
+pub fn explore(seed: u64, share: u64) -> Tally {
     let mut tally = Tally::default();
     let setup = Setup::of(seed);
     let way = Way { seed, cuts: Vec::new() };
     match setup.fresh() {
         Ok(medium) => {
             let initial = vec![0; setup.space as usize];
-            let explorer = Explorer { setup, tally: &mut tally };
+            let explorer = Explorer { setup, share, tally: &mut tally };
             explorer.run(&way, &medium, initial, 1);
         }
         Err(what) => tally.fail(&way, &what),
@@ -185,6 +185,8 @@ pub fn explore(seed: u64) -> Tally {
 
 struct Explorer<'t> {
     setup: Setup,
+    /// One of so many cuts is gone through.
+    share: u64,
     tally: &'t mut Tally,
 }
 
@@ -212,6 +214,9 @@ impl Explorer<'_> {
             if !has_changed && !promises(&recording, event) {
                 continue;
             }
+            if !rng.chance(1, self.share) {
+                continue;
+            }
             self.tally.enter(phases);
             let at = index + 1;
             let variants = if sweep.pending.is_empty() { 1 } else { VARIANTS };
@@ -228,7 +233,8 @@ impl Explorer<'_> {
                 };
                 self.tally.outcomes.insert(digest(&state));
                 if goes_on {
-                    let explorer = Explorer { setup: self.setup, tally: self.tally };
+                    let Explorer { setup, share, .. } = self;
+                    let explorer = Explorer { setup, share, tally: self.tally };
                     explorer.run(&way, &medium, state, recording.next);
                 }
             }
@@ -257,7 +263,9 @@ impl Explorer<'_> {
         let volume = open(&recorder)?;
         let state = read(&volume, self.setup.space)?;
         recording.history.judge(at, &state)?;
-        findings(&volume)?;
+        if rng.chance(1, 3) {
+            findings(&volume)?;
+        }
         if is_deep {
             self.check_recovery(way, medium, &recorder.take_log(), &state)?;
         }
@@ -336,7 +344,7 @@ pub fn replay(way: &Way, mut tell: impl FnMut(String)) -> Result<(), String> {
         });
         here = here.then(cut);
         let mut tally = Tally::default();
-        let mut explorer = Explorer { setup, tally: &mut tally };
+        let mut explorer = Explorer { setup, share: 1, tally: &mut tally };
         let (left, choice) = explorer.medium(&here, &sweep);
         let last = recording.log.get(cut.at.saturating_sub(8)..cut.at).unwrap_or_default();
         last.iter().for_each(|event| tell(brief(event)));

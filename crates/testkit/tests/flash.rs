@@ -1,0 +1,88 @@
+//! A slice of the power cuts of volumes; all of them: `cargo xtask explore flash`.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::sync::Arc;
+
+use conquest_flash::device::Device;
+use conquest_testkit::Rng;
+use conquest_testkit::flash::crash::{Choice, crash};
+use conquest_testkit::flash::explore::{Tally, Way, explore};
+use conquest_testkit::flash::{Event, Medium, Recorder, Sweep};
+
+#[test]
+fn what_a_power_cut_leaves_can_be_used() {
+    let mut total = Tally::default();
+    // The last one is of several threads.
+    for seed in [2, 5, 6, 3] {
+        total += explore(seed, 24);
+    }
+    assert!(total.failures.is_empty(), "{:#?}", total.failures);
+    assert!(total.cuts > 200, "{total}");
+    assert!(total.inside.iter().all(|&count| count > 5), "{total}");
+}
+
+#[test]
+fn one_thread_does_the_same_again() {
+    let (one, other) = (explore(5, 200), explore(5, 200));
+    assert_eq!((one.cuts, one.states, one.inside), (other.cuts, other.states, other.inside));
+    assert_eq!(one.outcomes, other.outcomes);
+}
+
+#[test]
+fn ways_are_read_as_they_are_written() {
+    for text in ["7", "7:12.0", "7:12.0/3.1/0.4294967295"] {
+        assert_eq!(Way::parse(text).unwrap().to_string(), text);
+    }
+    assert!(["", "x", "7:1", "7:1.x"].into_iter().all(|text| Way::parse(text).is_none()));
+}
+
+/// The medium that `choice` leaves of a log of two writes to one place, of which the first one was
+/// flushed, and of one that is under way elsewhere.
+fn left(choice: Choice, seed: u64) -> Medium {
+    let recorder = Recorder::new(Medium::new(1 << 20), true).unwrap();
+    recorder.write(0, &[1; 1024]).unwrap();
+    recorder.flush().unwrap();
+    recorder.write(0, &[2; 1024]).unwrap();
+    recorder.write(8192, &[3; 4096]).unwrap();
+    let log = recorder.take_log();
+    let mut sweep = Sweep::new(Medium::new(1 << 20));
+    let (_, log) = log.split_last().unwrap();
+    for event in log {
+        sweep.pass(event);
+    }
+    assert!(matches!(log.last(), Some(Event::Write { bytes, .. }) if **bytes == [3; 4096]));
+    assert_eq!(sweep.pending.len(), 2);
+    crash(&sweep, 512, choice, &mut Rng::new(seed))
+}
+
+#[test]
+fn flushed_is_there_and_the_rest_may_be() {
+    let read = |medium: &Medium, at: u64| {
+        let mut bytes = [0; 512];
+        medium.read(at, &mut bytes).map(|()| bytes).ok()
+    };
+    for seed in 0..50 {
+        let old = left(Choice::Old, seed);
+        assert_eq!((read(&old, 0), read(&old, 8192)), (Some([1; 512]), Some([0; 512])));
+        let new = left(Choice::New, seed);
+        assert_eq!((read(&new, 512), read(&new, 8192)), (Some([2; 512]), Some([3; 512])));
+        let any = left(Choice::Random(4), seed);
+        assert!([Some([1; 512]), Some([2; 512])].contains(&read(&any, 512)));
+        // Only what is under way can be damaged.
+        let spoilt = left(Choice::Garbage, seed);
+        assert_eq!(read(&spoilt, 0), Some([2; 512]));
+        assert_eq!(read(&spoilt, 4096), Some([0; 512]));
+    }
+    let damaged = (0..50).filter(|&seed| read(&left(Choice::Garbage, seed), 8192).is_none());
+    assert!((2..20).contains(&damaged.count()));
+}
+
+#[test]
+fn openers_know_of_each_other() {
+    let recorder = Arc::new(Recorder::new(Medium::new(1 << 20), false).unwrap());
+    let other = recorder.as_other();
+    assert!(recorder.enter(5).unwrap() && other.is_entered(5).unwrap());
+    assert!(!other.enter(5).unwrap());
+    drop(recorder);
+    assert!(!other.is_anyone_entered().unwrap());
+}
