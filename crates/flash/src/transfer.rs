@@ -91,9 +91,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
         let (open, _) = packet_of(view.root(Word::End));
         let most = 1 + self.layout.payload_units();
+        // The newest one that begins before it; a packet has no more than the rest of its segment.
         let has = |&number: &u64| {
             let first = view.packet(number, Slot::Place);
-            view.packet(number, Slot::Number) == number && (first..first + most).contains(&place)
+            view.packet(number, Slot::Number) == number
+                && self.layout.segment_of(first) == segment
+                && (first..first + most).contains(&place)
         };
         let number = (written..=open).rev().take(crate::index::RING as usize).find(has)?;
         let within = place - view.packet(number, Slot::Place);
