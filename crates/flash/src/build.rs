@@ -1,6 +1,6 @@
 //! The index of a volume, made from what its devices say.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use conquest_format::Offset;
 use conquest_format::volume::{LIVES_MAX, Life};
@@ -30,7 +30,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
             map: Tree { root: Word::Map.at(), segment: layout.segment },
             writing: Writing::default(),
             space: Turn::default(),
-            checkpointing: Mutex::default(),
         }
     }
 

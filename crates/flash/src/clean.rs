@@ -37,8 +37,8 @@ struct Copied {
 impl<M: Memory, H: Host> Volume<M, H> {
     /// Makes segments free, until what users write can have so many.
     pub(crate) fn make_space(&self, segments: u64) -> Result<()> {
-        let _turn = self.space.take();
-        let mut idle = 0;
+        let _turn = self.take_turn()?;
+        let (mut idle, mut waits) = (0, 0);
         // Several at once, so that they share what makes them free.
         let more = (self.layout.segments / SHARE).clamp(1, TOGETHER);
         loop {
@@ -52,6 +52,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let (after, _) = self.free_segments(self.core.as_ref())?;
             // Copying may need a segment before it gains one.
             idle = if after > before { 0 } else { idle + 1 };
+            if !has_done && self.await_holds(&mut waits)? {
+                continue;
+            }
             if idle > 2 * self.layout.segments || !has_done {
                 return Err(self.no_space());
             }

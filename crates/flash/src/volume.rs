@@ -1,7 +1,7 @@
 //! A volume that this process has open.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use conquest_pm::Core;
 use conquest_pm::host::Host;
@@ -23,10 +23,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) layout: Layout,
     pub(crate) map: Tree,
     pub(crate) writing: Writing,
-    /// Of the thread that makes space.
+    /// Of the thread that makes space or writes a checkpoint.
     pub(crate) space: Turn,
-    /// Held by the thread that writes a checkpoint.
-    pub(crate) checkpointing: Mutex<()>,
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
