@@ -20,6 +20,7 @@ mod layout;
 pub mod map;
 mod members;
 mod names;
+mod open;
 mod operations;
 mod recover;
 mod segments;
@@ -31,5 +32,6 @@ mod writer;
 
 pub use error::{Error, Result};
 pub use members::{Body, NewVolume, assemble, create};
+pub use open::{OpenOptions, create_at, open_device};
 pub use operations::RANGES_MAX;
 pub use volume::Volume;

@@ -12,6 +12,7 @@ use crate::index::{VERSION, Word, Words};
 use crate::layout::Layout;
 use crate::map::Tree;
 use crate::members::Body;
+use crate::open::Opened;
 use crate::turn::Turn;
 use crate::writer::Writing;
 use crate::{Error, Result};
@@ -25,6 +26,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) writing: Writing,
     /// Of the thread that makes space or writes a checkpoint.
     pub(crate) space: Turn,
+    /// Its files, if it was opened by paths.
+    pub(crate) opened: Option<Opened>,
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
