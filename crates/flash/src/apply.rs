@@ -2,6 +2,7 @@
 
 use conquest_format::volume::{Record, Records, Sums};
 use conquest_format::{Offset, WORD};
+use conquest_pm::Tx;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
@@ -9,13 +10,14 @@ use crate::Result;
 use crate::change::{Change, Step};
 use crate::index::{Of, Slot, Use, Word, Words, packet_of, position};
 use crate::map::{Extent, Room};
+use crate::trims;
 
 /// Entries of a transaction that the end of a record needs: names, counts, and how far the map is.
-const ENTRIES: u64 = 40;
+const ENTRIES: u64 = 40 + trims::ENTRIES;
 /// Room in a transaction that clearing leaves: for each extent that goes, and for the rest.
 const ROOM: Room = Room { each: 3, kept: ENTRIES };
 
-impl<M: Memory, H: Host> Change<'_, M, H> {
+impl<'v, M: Memory, H: Host> Change<'v, M, H> {
     /// Brings the map to where the stream is, and voids what somebody has left half added; whether
     /// there was anything to do.
     pub(crate) fn settle(&mut self) -> Step<bool> {
@@ -80,7 +82,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
                 self.lead(Extent { unit, place, len }, packet)
             }
             Record::Place { unit, place, len } => self.lead(Extent { unit, place, len }, packet),
-            Record::Hole { unit, len } => self.clear(unit, unit.saturating_add(len), packet),
+            Record::Hole { unit, len } => self.trim(unit, unit.saturating_add(len), packet),
             Record::Begin { segment, generation } => {
                 if self.tx.usage(segment).1 != generation {
                     self.note_begun(segment, Use::Payload, generation, packet)?;
@@ -97,11 +99,17 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
 
     /// Makes the map lead to the medium as `extent` says.
     fn lead(&mut self, extent: Extent, packet: u64) -> Step<()> {
-        self.clear(extent.unit, extent.end(), packet)?;
+        if self.tx.root(Word::TrimCount) > 0 {
+            self.make_trim_room(1)?;
+        }
         let map = self.volume.map;
-        while !map.insert(&mut self.tx, extent, ENTRIES)? {
+        let mut removed = self.removed(packet);
+        while !map.assign(&mut self.tx, extent, ROOM, &mut removed)? {
             self.part()?;
         }
+        // With the part that completes it: until then it is as it was for those who look, and nobody
+        // has counted any of it.
+        self.untrim(extent.unit, extent.end())?;
         let segment = self.volume.layout.segment_of(extent.place);
         self.count(segment, extent.len.cast_signed())?;
         self.add_name(extent)?;
@@ -109,22 +117,28 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     }
 
     /// Makes the map lead nowhere from `start..end`.
-    fn clear(&mut self, start: u64, end: u64, packet: u64) -> Step<()> {
+    pub(crate) fn clear(&mut self, start: u64, end: u64, packet: u64) -> Step<()> {
         let map = self.volume.map;
-        let layout = self.volume.layout;
-        loop {
-            let mut removed = |tx: &mut conquest_pm::Tx<'_, M, H>, extent: Extent| {
-                let segment = layout.segment_of(extent.place);
-                let live = tx.segment_at(segment, Of::Live);
-                tx.set(live, tx.get(live).saturating_sub(extent.len))?;
-                tx.set(tx.segment_at(segment, Of::Touched), packet)?;
-                let all = tx.root(Word::Live).saturating_sub(extent.len);
-                tx.set(Word::Live.at(), all)
-            };
-            if map.clear(&mut self.tx, start..end, ROOM, &mut removed)? {
-                return Ok(());
-            }
+        let mut removed = self.removed(packet);
+        while !map.clear(&mut self.tx, start..end, ROOM, &mut removed)? {
             self.part()?;
+        }
+        Ok(())
+    }
+
+    /// What is done with extents that leave the map by a record of packet `packet`.
+    fn removed(
+        &self,
+        packet: u64,
+    ) -> impl FnMut(&mut Tx<'v, M, H>, Extent) -> conquest_pm::Result<()> + use<'v, M, H> {
+        let layout = self.volume.layout;
+        move |tx, extent| {
+            let segment = layout.segment_of(extent.place);
+            let live = tx.segment_at(segment, Of::Live);
+            tx.set(live, tx.get(live).saturating_sub(extent.len))?;
+            tx.set(tx.segment_at(segment, Of::Touched), packet)?;
+            let all = tx.root(Word::Live).saturating_sub(extent.len);
+            tx.set(Word::Live.at(), all)
         }
     }
 

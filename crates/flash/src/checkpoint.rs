@@ -154,7 +154,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let mut extents = Vec::new();
             at = self.core.read(LOCK, |view| {
                 extents.clear();
-                self.map.leaf(view, unit, &mut extents)
+                let next = self.map.leaf(view, unit, &mut extents)?;
+                self.left_of(view, &mut extents);
+                Ok(next)
             })?;
             if !extents.is_empty() {
                 let parts = extents.iter().map(|extent| [extent.unit, extent.place, extent.len]);

@@ -8,7 +8,6 @@ use conquest_format::volume::{Record, Sums};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::Result;
 use crate::change::{Change, Step};
 use crate::index::{Of, Use, Word, Words, packet_of};
 use crate::map::Extent;
@@ -16,8 +15,9 @@ use crate::segments::{Room, Temperature};
 use crate::transfer::digests;
 use crate::volume::Volume;
 use crate::writer::Hold;
+use crate::{Error, Result};
 
-/// One of so many segments is cleaned together with others, and most that are.
+/// One of so many segments is cleaned ahead, and most that are.
 const SHARE: u64 = 256;
 const TOGETHER: u64 = 8;
 /// Units that are copied at once.
@@ -36,48 +36,66 @@ struct Copied {
 
 impl<M: Memory, H: Host> Volume<M, H> {
     /// Makes segments free, until what users write can have so many.
+    ///
+    /// What was cleaned is free when a flushed packet says that its copies are durable. Packets say
+    /// so in passing, if there is time: so more is cleaned than is needed now, and one flush does
+    /// for what was cleaned last time.
     pub(crate) fn make_space(&self, segments: u64) -> Result<()> {
         let _turn = self.take_turn()?;
+        let ahead = (self.layout.segments / SHARE).clamp(1, TOGETHER);
         let (mut idle, mut waits) = (0, 0);
-        // Several at once, so that they share what makes them free.
-        let more = (self.layout.segments / SHARE).clamp(1, TOGETHER);
+        while self.trim_some()? {}
+        self.flush()?;
         loop {
             self.check_health()?;
-            let (before, _) = self.free_segments(self.core.as_ref())?;
+            let before = self.count_free()?;
             let wanted = self.left_by(Temperature::Hot) + segments;
-            if before >= wanted {
+            let (unnamed, unrooted) = self.dead_segments();
+            let is_free = before >= wanted;
+            if is_free && before + unnamed >= wanted + 2 * ahead {
                 return Ok(());
             }
-            let has_done = self.make_some_space(before, wanted + more)?;
-            let (after, _) = self.free_segments(self.core.as_ref())?;
+            let can_clean = before > self.left_by(Temperature::Cold) + 1;
+            let has_done = if !is_free && before + unnamed >= wanted {
+                self.name_durable().map(|()| true)?
+            } else if unrooted > 2 * ahead + self.checkpoint_needs() {
+                self.checkpoint().map(|()| true)?
+            } else if can_clean && self.clean_best(!is_free)? {
+                true
+            } else if unnamed > 0 && !is_free {
+                self.name_durable().map(|()| true)?
+            } else if unrooted > 0 && !is_free {
+                self.checkpoint().map(|()| true)?
+            } else {
+                false
+            };
+            let after = self.count_free()?;
             // Copying may need a segment before it gains one.
             idle = if after > before { 0 } else { idle + 1 };
             if !has_done && self.await_holds(&mut waits)? {
                 continue;
             }
             if idle > 2 * self.layout.segments || !has_done {
-                return Err(self.no_space());
+                return if is_free { Ok(()) } else { Err(self.no_space()) };
             }
         }
     }
 
-    /// Does what brings the number of free segments, which is `free`, nearer to `wanted`; whether
-    /// there was anything to do.
-    fn make_some_space(&self, free: u64, wanted: u64) -> Result<bool> {
-        let (unnamed, unrooted) = self.dead_segments();
-        let can_clean = free > self.left_by(Temperature::Cold) + 1;
-        let is_enough = |dead: u64| dead > 0 && (free + dead >= wanted || !can_clean);
-        if is_enough(unrooted) {
-            self.checkpoint()?;
-            return Ok(true);
-        }
-        if is_enough(unnamed) {
-            self.name_durable()?;
-            return Ok(true);
-        }
-        match self.victim() {
-            Some(segment) => self.clean(segment).map(|()| true),
-            None => Ok(false),
+    /// Segments that can be begun anew.
+    pub(crate) fn count_free(&self) -> Result<u64> {
+        self.change(|change| Ok(self.free_segments(&change.tx)?.0))
+    }
+
+    /// Cleans the segment that gains most, or, if space `is_short`, most at once; whether there is
+    /// any, and space for it.
+    fn clean_best(&self, is_short: bool) -> Result<bool> {
+        let Some(segment) = self.victim(is_short) else {
+            return Ok(false);
+        };
+        match self.clean(segment) {
+            Ok(()) => Ok(true),
+            Err(Error::NoSpace { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -106,8 +124,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
         (unnamed, unrooted)
     }
 
-    /// The segment whose cleaning gains most for what it costs.
-    fn victim(&self) -> Option<u64> {
+    /// The segment whose cleaning gains most for what it costs; if space `is_short`, whatever it is
+    /// that others will die of.
+    fn victim(&self, is_short: bool) -> Option<u64> {
         let core = self.core.as_ref();
         let (open, _) = packet_of(core.root(Word::End));
         let current = self.layout.segment_of(core.packet(open, crate::index::Slot::Place));
@@ -120,8 +139,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let score = |segment: u64| {
             let live = core.segment(segment, Of::Live);
             let age = open.saturating_sub(core.segment(segment, Of::Birth)) + 1;
+            let age = if is_short { 1 } else { age };
             let dead = self.layout.segment.saturating_sub(live);
-            u128::from(dead) * u128::from(age) * 1024 / u128::from(self.layout.segment + live)
+            u128::from(dead) * u128::from(age.isqrt()) * 1048576
+                / u128::from(self.layout.segment + live)
         };
         (0..self.layout.segments)
             .filter(|&segment| matches!(core.usage(segment).0, Use::Payload | Use::Stream))
@@ -153,7 +174,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Copies `extents`, in their order, and publishes the copies.
-    fn copy(&self, extents: &[Extent], temperature: Temperature) -> Result<()> {
+    pub(crate) fn copy(&self, extents: &[Extent], temperature: Temperature) -> Result<()> {
         let size = self.layout.unit;
         let mut bytes = Vec::new();
         for extent in extents {
@@ -233,7 +254,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let mut live = Vec::new();
         for name in self.volume.names(&self.tx, segment)? {
             let (mut at, end) = (name.unit, name.end());
-            while let Some(extent) = self.volume.map.find(&self.tx, at)? {
+            while let Some(extent) = self.volume.find(&self.tx, at)? {
                 let Some(extent) = extent.within(at, end) else {
                     break;
                 };
@@ -258,7 +279,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     fn publish(&mut self, copy: &Copied) -> Step<()> {
         let Copied { old, room, digests } = copy;
         let (mut at, end) = (old.unit, old.end());
-        while let Some(extent) = self.volume.map.find(&self.tx, at)? {
+        while let Some(extent) = self.volume.find(&self.tx, at)? {
             let Some(extent) = extent.within(at, end) else {
                 break;
             };

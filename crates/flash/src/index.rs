@@ -11,7 +11,7 @@ use conquest_pm::memory::Memory;
 use conquest_pm::{FreshRun, Object, Tx};
 
 use crate::Result;
-use crate::kinds::{self, Names, Node, Ring, Writer};
+use crate::kinds::{self, Names, Node, Ring, Trims, Writer};
 use crate::layout::Layout;
 
 /// The lock.
@@ -68,6 +68,10 @@ pub(crate) enum Word {
     LastCheckpoint,
     /// Units of the checkpoint that the newest root names.
     CheckpointUnits,
+    /// The list of ranges that are being trimmed.
+    Trims,
+    /// Ranges in it.
+    TrimCount,
     /// Units of packets since the newest root.
     StreamUnits,
     /// Units of payload since the last flush.
@@ -284,6 +288,7 @@ pub(crate) fn kind_table(layout: &Layout) -> KindTable {
         (Names::KIND, KindSpec::object(kinds::NAMES)),
         (Ring::KIND, KindSpec::object(kinds::RING)),
         (Writer::KIND, KindSpec::object(kinds::WRITER)),
+        (Trims::KIND, KindSpec::object(kinds::TRIMS)),
         (kinds::SUMS, sums),
         (kinds::PACKET, Some(KindSpec::RUN)),
         (kinds::SEGMENTS, Some(KindSpec::RUN)),
@@ -304,7 +309,10 @@ pub(crate) fn make<M: Memory, H: Host>(
     core.run(|tx| {
         let ring = tx.alloc::<Ring>()?;
         let ring = tx.seal(ring);
-        tx.set(Word::Ring.at(), ring.offset().bytes())
+        tx.set(Word::Ring.at(), ring.offset().bytes())?;
+        let trims = tx.alloc::<Trims>()?;
+        let trims = tx.seal(trims);
+        tx.set(Word::Trims.at(), trims.offset().bytes())
     })?;
     for table in 0..layout.segments.div_ceil(PER_TABLE) {
         let at = Word::Segments.at().plus(table * WORD);

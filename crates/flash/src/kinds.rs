@@ -54,6 +54,17 @@ impl Object for Writer {
 /// Bytes of a [`Writer`].
 pub(crate) const WRITER: u64 = 4096;
 
+/// Ranges that are being trimmed.
+#[derive(Debug)]
+pub(crate) struct Trims;
+
+impl Object for Trims {
+    const KIND: Kind = kind(8);
+}
+
+/// Bytes of [`Trims`].
+pub(crate) const TRIMS: u64 = 256;
+
 /// Checksums of a segment: an object or a run, by their size.
 pub(crate) const SUMS: Kind = kind(5);
 /// Bytes of packets: runs.

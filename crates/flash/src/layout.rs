@@ -62,10 +62,10 @@ impl Layout {
         Packet::room(self.unit)
     }
 
-    /// Segments that are kept back from payload: for cleaning, the stream, checkpoints and trims.
+    /// Segments that are kept back from payload: those that the stream, checkpoints and cleaning
+    /// have open or hold ready, and a share without which cleaning would gain little.
     pub(crate) const fn spare(&self) -> u64 {
-        let share = self.segments / 14;
-        if share < SPARE_LEAST { SPARE_LEAST } else { share }
+        SPARE_LEAST + self.segments / SPARE_SHARE
     }
 
     /// Units that can have payload or be reserved.
@@ -86,6 +86,8 @@ impl Layout {
     }
 }
 
-/// Segments that are kept back at least: two for the stream, two for what is cleaned, two for a
-/// checkpoint beside the one before it, two that cleaning fills.
-const SPARE_LEAST: u64 = 10;
+/// Two of the stream, three with room for payload, two of a checkpoint beside two of the next, and
+/// seven that are free or about to be so.
+const SPARE_LEAST: u64 = 16;
+/// One of so many segments.
+const SPARE_SHARE: u64 = 14;

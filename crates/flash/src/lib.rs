@@ -26,6 +26,7 @@ mod recover;
 mod segments;
 mod stream;
 mod transfer;
+mod trims;
 mod turn;
 mod volume;
 mod writer;

@@ -32,12 +32,12 @@ pub struct Body {
     pub(crate) superblock: Superblock,
 }
 
-/// Bytes of each member before its first segment, unless erase blocks are larger.
+/// Bytes of each member before its first segment.
 const START: u64 = 65536;
 /// Segments that a volume has at least.
-const SEGMENTS_LEAST: u64 = ANCHORS + 16;
+const SEGMENTS_LEAST: u64 = 32;
 /// Segments that cleaning needs to be good at choosing.
-const SEGMENTS_WISHED: u64 = 2048;
+const SEGMENTS_WISHED: u64 = 8192;
 
 fn shape_error(device: &dyn Device, what: &'static str) -> Error {
     Error::Shape { device: device.name().to_owned(), what }
@@ -90,16 +90,17 @@ fn plan(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<Superblock> {
     if !unit.is_power_of_two() || unit > UNIT_MAX {
         return Err(shape_error(first.as_ref(), "its physical blocks are larger than 64 KiB"));
     }
-    let erase = limits.filter_map(|limits| limits.erase).max();
-    let start = START.max(erase.unwrap_or(0));
+    if limits.clone().any(|limits| limits.erase.is_some()) {
+        return Err(shape_error(first.as_ref(), "it has to be erased before it is written"));
+    }
+    let start = START;
     let least = members.iter().map(|member| last_place(member.as_ref())).min().unwrap_or(0);
     let share = least.saturating_sub(start);
     let count = match new.arrangement {
         Arrangement::Striped => members.len() as u64,
         Arrangement::Mirrored => 1,
     };
-    let wished = new.segment.or(erase.map(|bytes| bytes / unit));
-    let segment = wished.unwrap_or_else(|| fitting(share * count / unit));
+    let segment = new.segment.unwrap_or_else(|| fitting(share * count / unit));
     let rows = share / (unit * segment.max(1));
     let superblock = Superblock {
         uuid: new.uuid,
@@ -114,7 +115,7 @@ fn plan(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<Superblock> {
         len: first.len(),
     };
     if superblock.segments < SEGMENTS_LEAST {
-        return Err(shape_error(first.as_ref(), "it is too small: it takes 20 segments at least"));
+        return Err(shape_error(first.as_ref(), "it is too small: it takes 32 segments at least"));
     }
     if superblock.segments > SEGMENTS_MAX {
         return Err(shape_error(first.as_ref(), "it would have more than 262,144 segments"));
@@ -132,7 +133,7 @@ fn fitting(units: u64) -> u64 {
 }
 
 /// Where the second superblock of a member stands.
-fn last_place(member: &dyn Device) -> u64 {
+pub(crate) fn last_place(member: &dyn Device) -> u64 {
     (member.len() / PAGE * PAGE).saturating_sub(SIZE as u64)
 }
 

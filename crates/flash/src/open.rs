@@ -30,7 +30,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use conquest_format::geometry::SUPERBLOCKS;
 use conquest_format::superblock::SIZE;
-use conquest_format::volume::Root;
+use conquest_format::volume::{Root, Superblock};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{Mapped, Medium, MediumKind, OsHost, Source};
 use conquest_pm::{Access as Attaching, Options, Region};
@@ -75,13 +75,14 @@ const TRIES: u32 = 3;
 
 /// The files of an open volume.
 pub(crate) struct Opened {
-    /// The first member, on which the lock is.
-    first: Arc<FileDevice>,
-    index: PathBuf,
+    /// Its members, by their numbers. On the first one is the lock.
+    pub(crate) devices: Vec<Arc<FileDevice>>,
+    pub(crate) index: PathBuf,
+    pub(crate) superblock: Superblock,
     patience: Duration,
 }
 
-/// A volume's devices, and where its index belongs.
+/// A volume's devices, by their numbers, and where its index belongs.
 struct Opening<'o> {
     devices: Vec<Arc<FileDevice>>,
     first: Arc<FileDevice>,
@@ -114,8 +115,9 @@ impl Volume<Mapped, OsHost> {
             let (index, root) = opening.index()?;
             match opening.join(&index, &root)? {
                 Found::Joined(mut volume) => {
-                    let first = Arc::clone(&opening.first);
-                    volume.opened = Some(Opened { first, index, patience: options.patience });
+                    let (devices, superblock) = (opening.devices.clone(), opening.body.superblock);
+                    let patience = options.patience;
+                    volume.opened = Some(Opened { devices, index, superblock, patience });
                     return Ok(*volume);
                 }
                 Found::Absent => {}
@@ -136,10 +138,12 @@ impl Volume<Mapped, OsHost> {
     /// Those of [`Volume::flush`]: the index stays then.
     pub fn close(self) -> Result<()> {
         self.flush()?;
-        let Some(opened) = &self.opened else {
+        let Some((opened, first)) =
+            self.opened.as_ref().and_then(|opened| Some((opened, opened.devices.first()?)))
+        else {
             return Ok(());
         };
-        let Ok(alone) = lock(&opened.first, opened.patience) else {
+        let Ok(alone) = lock(first, opened.patience) else {
             // Who has it will be the last one, or leave it to the one after.
             return Ok(());
         };
@@ -298,12 +302,12 @@ impl<'o> Opening<'o> {
         }
         let members = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
         let body = assemble(members)?;
-        let is_first = |device: &&Arc<FileDevice>| {
-            superblock_of(device.as_ref()).is_ok_and(|superblock| superblock.member == 0)
+        let member = |device: &Arc<FileDevice>| {
+            superblock_of(device.as_ref()).map_or(u32::MAX, |superblock| superblock.member)
         };
-        let Some(first) = devices.iter().find(is_first).cloned() else {
-            let what = "its first member can't be read any more";
-            return Err(Error::Member { device: body.device.name().to_owned(), what });
+        devices.sort_by_cached_key(member);
+        let Some(first) = devices.first().cloned() else {
+            return Err(Error::Shape { device: "no device".into(), what: "it takes at least one" });
         };
         Ok(Opening { devices, first, body, options })
     }

@@ -7,7 +7,7 @@ use conquest_pm::memory::Memory;
 use crate::change::{Change, Step};
 use crate::index::{Word, Words};
 use crate::layout::INLINE;
-use crate::map::UNIT_MAX;
+use crate::map::{Extent, UNIT_MAX};
 use crate::segments::{Room, Temperature};
 use crate::stream::UNFLUSHED_MAX;
 use crate::transfer::digests;
@@ -280,6 +280,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Flushes if much has been written since somebody did: recovery has to read it all.
     fn flush_if_due(&self) -> Result<()> {
+        self.trim_some()?;
         match self.root(Word::Unflushed) > UNFLUSHED_MAX {
             true => self.flush(),
             false => self.checkpoint_if_due(),
@@ -303,6 +304,31 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.change(|change| {
             change.append(&Record::Hole { unit: first, len: last - first }, true)
         })?;
+        self.flush_if_due()
+    }
+
+    /// Moves `count` blocks from block `from` on to block `to` on, all at once: what was there is
+    /// gone, and where they were reads as zeros. Nothing is copied.
+    ///
+    /// # Errors
+    /// [`Error::Range`] if that are not whole units, or they overlap; [`Error::TooMany`] if they
+    /// are in more pieces than [`RANGES_MAX`]; those of the devices.
+    pub fn move_blocks(&self, from: u64, to: u64, count: u64) -> Result<()> {
+        self.check_blocks(from, count)?;
+        self.check_blocks(to, count)?;
+        let per = self.per_unit();
+        let refuse = |what| Err(Error::Range { block: from, count, what });
+        if !(from | to | count).is_multiple_of(per) {
+            return refuse("only whole units can be moved");
+        }
+        if from.max(to) - from.min(to) < count {
+            return refuse("what is moved overlaps with where it goes");
+        }
+        let (from, to, len) = (from / per, to / per, count / per);
+        if len == 0 {
+            return Ok(());
+        }
+        self.change(|change| change.move_units(from, to, len))?;
         self.flush_if_due()
     }
 
@@ -335,13 +361,13 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let per = self.per_unit();
         let unit = block / per;
         let found = self.core.read(crate::index::LOCK, |view| {
-            let mut found = self.map.find(view, unit)?;
+            let mut found = self.find(view, unit)?;
             while let Some(extent) = found {
-                let next = self.map.find(view, extent.end())?;
+                let next = self.find(view, extent.end())?;
                 match next.filter(|next| next.unit == extent.end()) {
                     Some(next) => {
                         let len = extent.len + next.len;
-                        found = Some(crate::map::Extent { len, ..extent });
+                        found = Some(Extent { len, ..extent });
                     }
                     None => break,
                 }
@@ -370,7 +396,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     /// Whether all units are where they were when they were read.
     fn are_as_expected(&self, expected: &[Expected]) -> Step<bool> {
         for &Expected { unit, at } in expected {
-            let extent = self.volume.map.find(&self.tx, unit)?;
+            let extent = self.volume.find(&self.tx, unit)?;
             let now = extent.filter(|extent| extent.unit <= unit).map(|extent| {
                 let place = extent.place + (unit - extent.unit);
                 (place, self.tx.usage(self.volume.layout.segment_of(place)).1)
@@ -382,18 +408,44 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         Ok(true)
     }
 
+    /// Adds the records that move `len` units from `from` to `to`.
+    fn move_units(&mut self, from: u64, to: u64, len: u64) -> Step<()> {
+        let mut extents = Vec::new();
+        let mut at = from;
+        while let Some(extent) = self.volume.find(&self.tx, at)? {
+            let Some(extent) = extent.within(at, from + len) else {
+                break;
+            };
+            extents.push(extent);
+            at = extent.end();
+        }
+        if extents.len() > RANGES_MAX {
+            let (wanted, most) = (extents.len() as u64, RANGES_MAX as u64);
+            return Err(Error::TooMany { wanted, most }.into());
+        }
+        self.append(&Record::Hole { unit: to, len }, false)?;
+        for Extent { unit, place, len } in extents {
+            let unit = unit - from + to;
+            self.append(&Record::Place { unit, place, len }, false)?;
+        }
+        self.append(&Record::Hole { unit: from, len }, true)
+    }
+
     /// Refuses if the space does not suffice for `parts`.
-    fn check_space(&self, parts: &[Part<'_>]) -> Result<()> {
+    fn check_space(&mut self, parts: &[Part<'_>]) -> Step<()> {
         let most = self.volume.layout.capacity();
         let used = self.tx.root(Word::Live) + self.tx.root(Word::Reserved);
         let wanted: u64 = parts.iter().map(|part| part.digests.len() as u64).sum();
         if used + wanted <= most {
             return Ok(());
         }
+        // What is being trimmed still counts.
+        while self.trim_some()? {}
+        let used = self.tx.root(Word::Live) + self.tx.root(Word::Reserved);
         let mut new = wanted;
         for part in parts {
             let (mut at, end) = (part.unit, part.unit + part.digests.len() as u64);
-            while let Some(extent) = self.volume.map.find(&self.tx, at)? {
+            while let Some(extent) = self.volume.find(&self.tx, at)? {
                 let Some(extent) = extent.within(at, end) else {
                     break;
                 };
@@ -402,7 +454,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             }
         }
         if used + new > most && new > 0 {
-            return Err(self.volume.no_space());
+            return Err(self.volume.no_space().into());
         }
         Ok(())
     }

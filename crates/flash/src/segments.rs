@@ -56,8 +56,8 @@ pub(crate) struct Room {
 
 /// Free segments that are left to others by those who take one, beside those for a checkpoint: what
 /// users write waits for cleaning, cleaning for checkpoints, and these leave some to the stream.
-pub(crate) const HOT_LEAVES: u64 = 5;
-const COLD_LEAVES: u64 = 2;
+pub(crate) const HOT_LEAVES: u64 = 6;
+const COLD_LEAVES: u64 = 1;
 pub(crate) const CHECKPOINT_LEAVES: u64 = 1;
 
 impl<M: Memory, H: Host> Volume<M, H> {
@@ -71,10 +71,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Segments that a checkpoint takes: by the last one, and the checksums of all segments.
-    fn checkpoint_needs(&self) -> u64 {
+    pub(crate) fn checkpoint_needs(&self) -> u64 {
         let Layout { segments, segment, unit, .. } = self.layout;
         let words = segments * (Sums::words(segment) + ITEM_WORDS);
-        let units = words.div_ceil(Leaf::room(unit)).max(self.root(Word::CheckpointUnits) * 3 / 2);
+        let units = words.div_ceil(Leaf::room(unit)).max(self.root(Word::CheckpointUnits) * 5 / 4);
         // The one after the last one is taken, too.
         units.div_ceil(segment) + 1
     }

@@ -12,6 +12,8 @@ use crate::{Error, Result};
 
 /// Pieces that a look at the map finds at once.
 const PIECES: usize = 64;
+/// Looks at what changes all the time, before it counts as damaged.
+const TRIES: u32 = 1000;
 /// Units that a look finds at once.
 const UNITS: u64 = 4096;
 
@@ -34,9 +36,9 @@ pub(crate) struct Found {
     /// The generation of its segment.
     pub(crate) generation: u64,
     /// Checksums of the units.
-    sums: Vec<u32>,
+    pub(crate) sums: Vec<u32>,
     /// Where they are in the region, if they need not be on the device yet.
-    inline: Option<Offset>,
+    pub(crate) inline: Option<Offset>,
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
@@ -49,7 +51,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             pieces.clear();
             let mut at = unit;
             while at < end && pieces.len() < PIECES {
-                let found = self.map.find(view, at)?;
+                let found = self.find(view, at)?;
                 let found = found.and_then(|extent| extent.within(at, end));
                 let hole = found.map_or(end, |extent| extent.unit).max(at);
                 if hole > at {
@@ -90,21 +92,25 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return None;
         }
         let (open, _) = packet_of(view.root(Word::End));
-        let most = 1 + self.layout.payload_units();
-        // The newest one that begins before it; a packet has no more than the rest of its segment.
+        // Packets of one segment stand in it in the order of their numbers.
         let has = |&number: &u64| {
             let first = view.packet(number, Slot::Place);
             view.packet(number, Slot::Number) == number
                 && self.layout.segment_of(first) == segment
-                && (first..first + most).contains(&place)
+                && first <= place
         };
         let number = (written..=open).rev().take(crate::index::RING as usize).find(has)?;
-        let within = place - view.packet(number, Slot::Place);
+        let within = place.saturating_sub(view.packet(number, Slot::Place));
+        if within > self.layout.payload_units() {
+            // A torn look.
+            return None;
+        }
         Some(Offset::new(view.packet(number, Slot::Data)).plus(within * self.layout.unit))
     }
 
     /// Reads whole units from `unit` on.
     pub(crate) fn read_units(&self, unit: u64, into: &mut [u8]) -> Result<()> {
+        self.check_health()?;
         let bytes = |units: u64| (units * self.layout.unit) as usize;
         let (mut at, mut rest) = (unit, into);
         while !rest.is_empty() {
@@ -128,7 +134,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
             Some(at) => self.core.memory().read(at, into),
             None => self.read_at(found.place, into)?,
         }
-        Ok(self.is_right(found, into))
+        // If the segment was begun anew meanwhile, it may be anything by now.
+        let (_, generation) = self.core.usage(self.layout.segment_of(found.place));
+        Ok(generation == found.generation && self.is_right(found, into))
     }
 
     fn is_right(&self, found: &Found, bytes: &[u8]) -> bool {
@@ -142,7 +150,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// not, another copy may be right.
     fn read_again(&self, piece: &Piece, into: &mut [u8]) -> Result<()> {
         let mut last = piece.clone();
-        loop {
+        // Each time something has to have changed, but what is in the region is not looked for
+        // elsewhere.
+        for _ in 0..TRIES {
             let now = self.look(piece.unit, piece.len)?;
             let [now] = now.as_slice() else {
                 return self.read_singly(piece, into);
@@ -162,6 +172,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 Some(_) => last = now.clone(),
             }
         }
+        let at = last.found.map_or(0, |found| found.place * self.layout.unit);
+        let block = piece.unit * (self.layout.unit / BLOCK);
+        Err(Error::Damaged { device: self.name(), block, at })
     }
 
     /// Reads `piece` unit by unit.

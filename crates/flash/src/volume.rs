@@ -24,6 +24,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) layout: Layout,
     pub(crate) map: Tree,
     pub(crate) writing: Writing,
+    /// Which process of a line of descent has opened it: what it holds is not its children's.
+    pub(crate) life: Option<u32>,
     /// Of the thread that makes space or writes a checkpoint.
     pub(crate) space: Turn,
     /// Its files, if it was opened by paths.
@@ -85,6 +87,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Refuses to go on once the volume has failed.
     pub(crate) fn check_health(&self) -> Result<()> {
+        if self.core.life() != self.life {
+            let what = "a forked child has to open the volume itself";
+            return Err(Error::InUse { device: self.name(), what });
+        }
         match self.root(Word::Failed) {
             0 => Ok(()),
             _ => Err(self.failed()),

@@ -13,6 +13,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Mode, Place, Ptr};
 
+use crate::change::{Change, Step};
 use crate::index::{LOCK, Word, Words};
 use crate::kinds::{self, Writer};
 use crate::volume::Volume;
@@ -86,6 +87,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Makes more words for holds.
     fn add_holds(&self) -> Result<()> {
+        self.forget_writers()?;
         let writer = self.core.run(|tx| {
             tx.lock(LOCK, Mode::Exclusive)?;
             let next = tx.root(Word::Writers);
@@ -99,6 +101,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let object = self.core.resolve(writer)?;
         let holds = (HOLDS..WORDS).map(|index| (object, index));
         self.writing.free.lock().unwrap_or_else(PoisonError::into_inner).extend(holds);
+        Ok(())
+    }
+
+    /// Frees the objects of writers that are gone.
+    fn forget_writers(&self) -> Result<()> {
+        while self.change(|change| change.forget_writer())? {}
         Ok(())
     }
 
@@ -140,5 +148,29 @@ impl<M: Memory, H: Host> Volume<M, H> {
         source: std::io::Error,
     ) -> Error {
         Error::Device { device: self.name(), action, at, bytes, source }
+    }
+}
+
+impl<M: Memory, H: Host> Change<'_, M, H> {
+    /// Frees an object of a writer that is gone; whether there was one.
+    fn forget_writer(&mut self) -> Step<bool> {
+        let mut at = Word::Writers.at();
+        loop {
+            let word = self.tx.get(at);
+            if word == 0 {
+                return Ok(false);
+            }
+            let writer = Ptr::<Writer>::from_word(word, at)?;
+            let place = self.volume.core.resolve(writer)?.offset();
+            let number = self.tx.get(place);
+            let next = place.plus(NEXT * WORD);
+            if number != self.volume.writing.number && !self.volume.is_writing(number)? {
+                let behind = self.tx.get(next);
+                self.tx.set(at, behind)?;
+                self.tx.free(writer)?;
+                return Ok(true);
+            }
+            at = next;
+        }
     }
 }

@@ -39,6 +39,11 @@ pub fn body(device: &MemoryDevice) -> Body {
 
 /// A new region for `body`.
 pub fn region(body: &Body) -> Arc<Region> {
+    opened(body, &region_file(body))
+}
+
+/// A file for the region of `body`, which is made in it.
+pub fn region_file(body: &Body) -> std::os::fd::OwnedFd {
     let file = rustix::fs::memfd_create("index", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     let again = file.try_clone().unwrap();
     let new = NewRegion {
@@ -49,8 +54,23 @@ pub fn region(body: &Body) -> Arc<Region> {
         groups: 1,
     };
     Region::create(Source::Descriptor(file), 0o600, &new).unwrap();
-    let source = Source::Descriptor(again);
+    again
+}
+
+fn opened(body: &Body, file: &std::os::fd::OwnedFd) -> Arc<Region> {
+    let source = Source::Descriptor(file.try_clone().unwrap());
     Region::open(source, &body.kinds(), Access::default(), Options::default()).unwrap()
+}
+
+/// Opens the volume on `device` with its region in `file`, as one of several: the first one makes
+/// the index.
+pub fn join(device: &MemoryDevice, file: &std::os::fd::OwnedFd, is_first: bool) -> TestVolume {
+    let body = body(device);
+    let region = opened(&body, file);
+    match is_first {
+        true => Volume::recover(region, &body).unwrap(),
+        false => Volume::join(region, &body).unwrap(),
+    }
 }
 
 /// Opens the volume on `device` as after a restart of the machine.
@@ -59,14 +79,19 @@ pub fn recovered(device: &MemoryDevice) -> TestVolume {
     Volume::recover(region(&body), &body).unwrap()
 }
 
-/// What a volume is to hold: bytes of each block that was written.
+/// What a volume is to hold: which [`contents`] each block has that was written.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Model(pub BTreeMap<u64, u64>);
 
-/// The bytes of a block that was written as number `number`.
-pub fn contents(block: u64, number: u64) -> [u8; BLOCK as usize] {
+/// What block `block` gets that is written as number `number`.
+pub const fn seed(block: u64, number: u64) -> u64 {
+    block << 32 ^ number
+}
+
+/// The bytes of a block.
+pub fn contents(seed: u64) -> [u8; BLOCK as usize] {
     let mut bytes = [0; BLOCK as usize];
-    let mut rng = Rng::new(block << 32 ^ number);
+    let mut rng = Rng::new(seed);
     for word in bytes.as_chunks_mut::<8>().0 {
         *word = rng.word().to_le_bytes();
     }
@@ -76,8 +101,8 @@ pub fn contents(block: u64, number: u64) -> [u8; BLOCK as usize] {
 impl Model {
     pub fn write(&mut self, block: u64, count: u64, number: u64) -> Vec<u8> {
         let blocks = block..block + count;
-        self.0.extend(blocks.clone().map(|block| (block, number)));
-        blocks.flat_map(|block| contents(block, number)).collect()
+        self.0.extend(blocks.clone().map(|block| (block, seed(block, number))));
+        blocks.flat_map(|block| contents(seed(block, number))).collect()
     }
 
     pub fn trim(&mut self, block: u64, count: u64) {
@@ -87,10 +112,17 @@ impl Model {
         }
     }
 
+    pub fn move_blocks(&mut self, from: u64, to: u64, count: u64) {
+        let moved: Vec<_> = self.0.range(from..from + count).map(|(&at, &n)| (at, n)).collect();
+        self.trim(to, count);
+        self.trim(from, count);
+        self.0.extend(moved.into_iter().map(|(block, number)| (block - from + to, number)));
+    }
+
     pub fn read(&self, block: u64, count: u64) -> Vec<u8> {
         let one = |block| {
-            let number = self.0.get(&block);
-            number.map_or([0; BLOCK as usize], |&number| contents(block, number))
+            let seed = self.0.get(&block);
+            seed.map_or([0; BLOCK as usize], |&seed| contents(seed))
         };
         (block..block + count).flat_map(one).collect()
     }
