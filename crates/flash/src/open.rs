@@ -11,15 +11,16 @@
 //! gets its name last, and before that it has none, so that a process that dies while it makes one
 //! leaves nothing.
 //!
-//! *The last one to close removes the file.* Those who are killed leave it: whoever opens the
-//! volume next joins it and goes on, and all that was acknowledged is there, flushed or not. Only
-//! if the file itself is gone or can't be used is what was not flushed lost, as after a power cut.
+//! *The last one to close removes the file*, unless a child that is just being forked still has
+//! what another one had open; then the next one does. Those who are killed leave it: whoever opens
+//! the volume next joins it and goes on, and all that was acknowledged is there, flushed or not.
+//! Only if the file itself is gone or can't be used is what was not flushed lost, as after a power cut.
 //!
 //! *Whoever may write the devices can join*: the file can be written by those classes (owner,
-//! group, others) that may write all of them, and has their owner and group as far as its maker may
-//! give it away. A maker that is not their owner and may not do so stays the file's owner; a group that
-//! it is not in, or that differs between devices, gets nothing. Access lists are not looked at. A
-//! file of somebody who may not be able to write the devices is not trusted.
+//! group, others) that may write all of them, and has their owner and group as far as its maker
+//! may give it away. A maker that is not their owner and may not do so stays the file's owner; a
+//! group that it is not in, or that differs between devices, gets nothing. Access lists are not
+//! looked at. A file of somebody who may not be able to write the devices is not trusted.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -36,7 +37,7 @@ use conquest_pm::media::{Mapped, Medium, MediumKind, OsHost, Source};
 use conquest_pm::{Access as Attaching, Options, Region};
 
 use crate::device::{Access, Device, Exclusive, FileDevice};
-use crate::index::{Word, Words};
+use crate::index::{Slot, Word, Words};
 use crate::members::{Body, NewVolume, assemble, create, superblock_of};
 use crate::recover::newest_root;
 use crate::volume::Volume;
@@ -162,6 +163,13 @@ impl Volume<Mapped, OsHost> {
         }
         // What others have left who were killed.
         self.flush()?;
+        // Recovery is to know what was flushed: so it takes what is damaged then for damaged, and
+        // not for what never came to be. The packet that says so has nothing else.
+        let last = self.root(Word::Durable).saturating_sub(1);
+        let has = |of| self.core.packet(last, of);
+        if has(Slot::Number) == last && has(Slot::Words) > 0 {
+            self.name_durable()?;
+        }
         remove(index)
     }
 

@@ -296,6 +296,13 @@ fn builders_are_killed_and_race() {
 }
 
 #[test]
+fn the_last_of_those_who_close_at_once_frees_the_index() {
+    let place = Place::new(1, 64);
+    assert!(ends_well(start(&place.role("crowd"))));
+    assert_eq!(place.indices().len(), 0);
+}
+
+#[test]
 fn nothing_acknowledged_is_lost_when_one_of_two_is_killed() {
     for seed in 0..2 {
         Storm::new(1, 2, seed).run(Duration::from_secs(3));

@@ -148,7 +148,13 @@ pub fn run(words: &[String]) {
     let [what, directory, count, rest @ ..] = words else { panic!("{words:?}") };
     let (paths, rest) = rest.split_at(count.parse().unwrap());
     let options = OpenOptions { directory: directory.into(), ..OpenOptions::default() };
-    let volume = TestVolume::open(paths, &options).unwrap();
+    let open = || TestVolume::open(paths, &options).unwrap();
+    if what == "crowd" {
+        // In a process that starts no others: those would have its locks for a moment.
+        (0..20).for_each(|_| close_at_once((0..4).map(|_| open()).collect()));
+        return;
+    }
+    let volume = open();
     match what.as_str() {
         "touch" => volume.close().unwrap(),
         "leave" => drop(volume),
@@ -158,6 +164,16 @@ pub fn run(words: &[String]) {
         }
         other => panic!("{other}"),
     }
+}
+
+fn close_at_once(volumes: Vec<TestVolume>) {
+    let index = volumes[0].index().unwrap().to_owned();
+    std::thread::scope(|scope| {
+        for volume in volumes {
+            scope.spawn(|| volume.close().unwrap());
+        }
+    });
+    assert!(!index.exists());
 }
 
 // --- what was done -------------------------------------------------------------------------------
