@@ -14,7 +14,8 @@
 //! *The last one to close removes the file*, unless a child that is just being forked still has
 //! what another one had open; then the next one does. Those who are killed leave it: whoever opens
 //! the volume next joins it and goes on, and all that was acknowledged is there, flushed or not.
-//! Only if the file itself is gone or can't be used is what was not flushed lost, as after a power cut.
+//! Only if the file itself is gone or can't be used is what was not flushed lost, as after a power
+//! cut.
 //!
 //! *Whoever may write the devices can join*: the file can be written by those classes (owner,
 //! group, others) that may write all of them, and has their owner and group as far as its maker

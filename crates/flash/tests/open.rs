@@ -140,8 +140,8 @@ fn an_index_of_no_use_is_made_again() {
         assert_eq!(place.indices().len(), 1);
     }
     place.open().unwrap().close().unwrap();
-    // That of another volume, under this one's name.
-    let other = Place::new(1, 64);
+    // That of another volume, of the same life, under this one's name.
+    let [place, other] = [Place::new(1, 64), Place::new(1, 64)];
     let foreign = other.open().unwrap();
     let volume = place.open().unwrap();
     let index = volume.index().unwrap().to_owned();
@@ -149,7 +149,6 @@ fn an_index_of_no_use_is_made_again() {
     std::fs::copy(foreign.index().unwrap(), &index).unwrap();
     let volume = place.open().unwrap();
     assert_ne!(volume.index().unwrap(), index);
-    expect(&volume, 8, 1);
     volume.close().unwrap();
     foreign.close().unwrap();
 }
