@@ -32,6 +32,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             map: Tree { root: Word::Map.at(), segment: layout.segment },
             writing: Writing::default(),
             space: Turn::default(),
+            opened: None,
         }
     }
 
