@@ -1,6 +1,6 @@
 //! The index of a volume, made from what its devices say.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use conquest_format::volume::{LIVES_MAX, Life};
 use conquest_format::{Offset, PAGE, WORD};
@@ -31,6 +31,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             map: Tree { root: Word::Map.at(), segment: layout.segment },
             writing: Writing::default(),
             space: Turn::default(),
+            sending: Mutex::default(),
         }
     }
 

@@ -4,6 +4,8 @@
 //! where it goes is known: anybody may write it, and twice if need be, because that writes the same
 //! bytes to the same place.
 
+use std::sync::PoisonError;
+
 use conquest_format::volume::{HEADER_WORDS, Packet, Record};
 use conquest_format::{Offset, WORD};
 use conquest_pm::Place;
@@ -219,8 +221,11 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
 
     /// Writes packets `from..to` that are sealed and not on the device.
     fn write_packets(&self, from: u64, to: u64) -> Result<()> {
+        // One thread at a time: a power cut may damage what is being written, so nothing is written
+        // again once somebody may have been told that it is durable.
+        let _turn = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         let mut written = Vec::new();
-        for number in from..to {
+        for number in from.max(self.root(Word::Written))..to {
             let segment = self.layout.segment_of(self.core.packet(number, Slot::Place));
             let hold = self.hold(segment)?;
             // From here on the segment is not begun anew while the packet is not written.

@@ -1,7 +1,7 @@
 //! A volume that this process has open.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use conquest_pm::Core;
 use conquest_pm::host::Host;
@@ -27,6 +27,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) life: Option<u32>,
     /// Of the thread that makes space, or writes a checkpoint.
     pub(crate) space: Turn,
+    /// Held by the thread that writes packets.
+    pub(crate) sending: Mutex<()>,
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
