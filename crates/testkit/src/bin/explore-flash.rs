@@ -73,7 +73,7 @@ fn explore_all(options: &Options) -> ExitCode {
                 loop {
                     let is_over = {
                         let total = lock();
-                        total.cuts >= options.cuts || total.failed > 100
+                        total.cuts >= options.cuts || total.failed >= 20
                     };
                     if is_over {
                         return;
