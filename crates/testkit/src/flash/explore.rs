@@ -173,6 +173,8 @@ const FAILURES: usize = 20;
 const VARIANTS: u32 = 2;
 /// Runs that go on from crashes of the first one, and from crashes of those.
 const BRANCHES: [u64; 3] = [4, 2, 0];
+/// Crashes of a row.
+const ROW: usize = 75;
 
 /// Goes through one of `share` cuts of scenario `seed`.
 #[must_use]
@@ -209,9 +211,14 @@ impl Explorer<'_> {
             Err(what) => return self.tally.fail(way, &what),
         };
         let mut rng = Rng::stream(way.seed(), 11);
-        let branches = BRANCHES.get(way.cuts.len()).copied().unwrap_or(0);
+        let branches = match way.cuts.len() {
+            depth if self.setup.is_row => u64::from(depth < ROW),
+            depth => BRANCHES.get(depth).copied().unwrap_or(0),
+        };
+        let is_work = |event: &Event| !matches!(event, Event::Mark(_));
+        let end = recording.log.iter().rposition(is_work).unwrap_or(0);
         let mut chosen: Vec<usize> =
-            (0..branches).map(|_| rng.below(recording.log.len() as u64) as usize).collect();
+            (0..branches).map(|_| rng.below(end as u64) as usize).collect();
         chosen.sort_unstable();
         let mut watch = Watch::new(&recording.start);
         let mut sweep = Sweep::new(recording.start.clone());
