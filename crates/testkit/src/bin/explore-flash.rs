@@ -10,10 +10,11 @@ use conquest_testkit::flash::explore::{Tally, Way, explore, replay};
 const USAGE: &str = "\
 usage: explore-flash [--cuts N] [--states N] [--seed S] [--slice] [--jobs N] [--replay WAY]
 
---states is the same as --cuts; --slice is --cuts 3000.";
+--states ends it after so many states, whatever the cuts; --slice is --cuts 3000.";
 
 struct Options {
     cuts: usize,
+    states: usize,
     seed: u64,
     jobs: usize,
     way: Option<Way>,
@@ -21,7 +22,7 @@ struct Options {
 
 fn options() -> Option<Options> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut options = Options { cuts: 100_000, seed: 1, jobs, way: None };
+    let mut options = Options { cuts: 100_000, states: usize::MAX, seed: 1, jobs, way: None };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         if argument == "--slice" {
@@ -31,7 +32,8 @@ fn options() -> Option<Options> {
         let value = arguments.next()?;
         let number = value.parse::<u64>().ok();
         match argument.as_str() {
-            "--cuts" | "--states" => options.cuts = number? as usize,
+            "--cuts" => options.cuts = number? as usize,
+            "--states" => options.states = number? as usize,
             "--seed" => options.seed = number?,
             "--jobs" => options.jobs = number?.clamp(1, 64) as usize,
             "--replay" => options.way = Some(Way::parse(&value)?),
@@ -73,7 +75,9 @@ fn explore_all(options: &Options) -> ExitCode {
                 loop {
                     let is_over = {
                         let total = lock();
-                        total.cuts >= options.cuts || total.failed > 100
+                        total.cuts >= options.cuts
+                            || total.states >= options.states
+                            || total.failed >= 20
                     };
                     if is_over {
                         return;

@@ -91,12 +91,12 @@ pub struct Tally {
     /// Cuts while segments were cleaned, begun anew, while a checkpoint was written, while a volume
     /// was opened.
     pub inside: [usize; 4],
-    /// Choices of media, and how often.
-    pub choices: Vec<(Choice, usize)>,
     /// What went wrong, with the way to it.
     pub failures: Vec<String>,
     /// Failed states.
     pub failed: usize,
+    /// States until the first one of them, it included.
+    pub first_failed: Option<usize>,
     /// Time taken.
     pub elapsed: Duration,
 }
@@ -115,7 +115,8 @@ impl Tally {
 
     fn fail(&mut self, way: &Way, what: &str) {
         self.failed += 1;
-        if self.failures.len() < 20 {
+        self.first_failed.get_or_insert(self.states);
+        if self.failures.len() < FAILURES {
             self.failures.push(format!("--replay {way}: {what}"));
         }
     }
@@ -123,6 +124,8 @@ impl Tally {
 
 impl core::ops::AddAssign for Tally {
     fn add_assign(&mut self, other: Tally) {
+        let first = other.first_failed.map(|states| self.states + states);
+        self.first_failed = self.first_failed.or(first);
         self.scenarios += other.scenarios;
         self.continued += other.continued;
         self.cuts += other.cuts;
@@ -157,14 +160,21 @@ impl fmt::Display for Tally {
             self.outcomes.len(),
             self.elapsed.as_secs_f64(),
         )?;
+        if let Some(states) = self.first_failed {
+            writeln!(f, "the first failure came with state {states}")?;
+        }
         write!(f, "{} passed, {} failed", self.states.saturating_sub(self.failed), self.failed)
     }
 }
 
+/// Failures of a scenario that are told, and after which it ends.
+const FAILURES: usize = 20;
 /// Media that are tried at a cut.
 const VARIANTS: u32 = 2;
 /// Runs that go on from crashes of the first one, and from crashes of those.
 const BRANCHES: [u64; 3] = [4, 2, 0];
+/// Crashes of a row.
+const ROW: usize = 75;
 
 /// Goes through one of `share` cuts of scenario `seed`.
 #[must_use]
@@ -201,9 +211,14 @@ impl Explorer<'_> {
             Err(what) => return self.tally.fail(way, &what),
         };
         let mut rng = Rng::stream(way.seed(), 11);
-        let branches = BRANCHES.get(way.cuts.len()).copied().unwrap_or(0);
+        let branches = match way.cuts.len() {
+            depth if self.setup.is_row => u64::from(depth < ROW),
+            depth => BRANCHES.get(depth).copied().unwrap_or(0),
+        };
+        let is_work = |event: &Event| !matches!(event, Event::Mark(_));
+        let end = recording.log.iter().rposition(is_work).unwrap_or(0);
         let mut chosen: Vec<usize> =
-            (0..branches).map(|_| rng.below(recording.log.len() as u64) as usize).collect();
+            (0..branches).map(|_| rng.below(end as u64) as usize).collect();
         chosen.sort_unstable();
         let mut watch = Watch::new(&recording.start);
         let mut sweep = Sweep::new(recording.start.clone());
@@ -213,6 +228,9 @@ impl Explorer<'_> {
             let has_changed = sweep.pass(event);
             if !has_changed && !promises(&recording, event) {
                 continue;
+            }
+            if self.tally.failed >= FAILURES {
+                return;
             }
             if !rng.chance(1, self.share) {
                 continue;

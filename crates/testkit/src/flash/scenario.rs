@@ -41,6 +41,9 @@ pub struct Setup {
     pub threads: u32,
     /// Operations of the first run.
     pub operations: u64,
+    /// Whether crashes follow each other, each after a few operations: more of them than a root
+    /// can name.
+    pub is_row: bool,
     /// Of so many operations one is a flush.
     flush_each: u64,
     /// Of so many operations one is a trim.
@@ -66,6 +69,7 @@ impl Setup {
             block: if rng.chance(1, 3) { 4096 } else { 512 },
             threads: if seed % 4 == 3 { 2 + rng.below(2) as u32 } else { 1 },
             operations: 150 + rng.below(250),
+            is_row: seed % 16 == 10,
             flush_each: pick(&mut rng, &[3, 8, 8, 20, 60]),
             trim_each: pick(&mut rng, &[6, 20, 60]),
             checkpoint_each: pick(&mut rng, &[15, 40, 200]),
@@ -333,7 +337,7 @@ pub fn record(
     if next == 1 {
         run.fill(&mut rng);
     } else {
-        count = count / 8 + rng.below(20);
+        count = if setup.is_row { 2 + rng.below(5) } else { count / 8 + rng.below(20) };
     }
     if setup.threads == 1 {
         run.operate_many(&mut rng, count);
