@@ -332,16 +332,13 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.flush_if_due()
     }
 
-    /// Zeros of less than two units, where there is anything.
+    /// Writes zeros to parts of one or two units, where there is anything.
     fn write_zeros(&self, block: u64, count: u64) -> Result<()> {
         if count == 0 {
             return Ok(());
         }
         let per = self.per_unit();
         let (first, last) = (block / per, (block + count - 1) / per);
-        if (first..=last).len_of() > 2 {
-            return Ok(());
-        }
         for unit in first..=last {
             let (from, to) = (block.max(unit * per), (block + count).min((unit + 1) * per));
             let is_hole = self.look(unit, 1)?.iter().all(|piece| piece.found.is_none());
@@ -378,17 +375,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let first = (extent.unit * per).max(block);
             (first, extent.end() * per - first)
         }))
-    }
-}
-
-/// How many numbers a range has.
-trait LenOf {
-    fn len_of(&self) -> u64;
-}
-
-impl LenOf for core::ops::RangeInclusive<u64> {
-    fn len_of(&self) -> u64 {
-        (self.end() + 1).saturating_sub(*self.start())
     }
 }
 

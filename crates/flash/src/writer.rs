@@ -113,6 +113,15 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// The segments to which somebody may still write, in order. Who begins to from now on finds
     /// out whether the segment is still what it was.
     pub(crate) fn held_segments(&self, words: &impl Words) -> Result<Vec<u64>> {
+        self.segments_held_by(words, |_| true)
+    }
+
+    /// Those of them that a writer holds whose number `is_meant`.
+    pub(crate) fn segments_held_by(
+        &self,
+        words: &impl Words,
+        is_meant: impl Fn(u64) -> bool,
+    ) -> Result<Vec<u64>> {
         let mut held = Vec::new();
         let mut next = words.root(Word::Writers);
         // Each has a page of its own, so there can't be more of them than pages.
@@ -124,6 +133,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let before = held.len();
             held.extend((HOLDS..WORDS).filter_map(|index| word(index).checked_sub(1)));
             let number = word(NUMBER);
+            if !is_meant(number) {
+                held.truncate(before);
+            }
             if held.len() > before && number != self.writing.number && !self.is_writing(number)? {
                 held.truncate(before);
             }
