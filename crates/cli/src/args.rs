@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     bench, cat, cp, debug, demo, destroy, df, doctor, export, fsck, import, info, ln, ls, manual,
-    mkdir, mkfs, mount, mv, restore, rm, save, stat, tree, umount,
+    mkdir, mkfs, mount, mv, restore, rm, save, stat, tree, umount, volume,
 };
 use crate::reason::Reason;
 use crate::report::Report;
@@ -56,6 +56,7 @@ enum Command {
     Restore(restore::Restore),
     Destroy(destroy::Destroy),
     Fsck(fsck::Fsck),
+    Volume(volume::Volume),
     Bench(Box<bench::Bench>),
     Doctor(doctor::Doctor),
     Debug(debug::Debug),
@@ -107,6 +108,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Restore(args) => restore::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Volume(args) => volume::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Debug(args) => debug::run(&args),
@@ -123,7 +125,10 @@ fn misused(error: &clap::Error) -> ExitCode {
     // If nobody reads it, nothing else can be done.
     let _ = error.print();
     // fsck(8) has numbers of its own.
-    let is_fsck = std::env::args_os().nth(1).is_some_and(|name| name == "fsck");
+    let is = |nth, names: &[&str]| {
+        std::env::args_os().nth(nth).is_some_and(|name| names.iter().any(|other| name == *other))
+    };
+    let is_fsck = is(1, &["fsck"]) || (is(1, &["volume"]) && is(2, &["check", "scrub"]));
     match (error.use_stderr(), is_fsck) {
         (false, _) => ExitCode::SUCCESS,
         (true, false) => ExitCode::from(2),

@@ -48,6 +48,11 @@ impl Progress {
         self.bar.inc(amount);
     }
 
+    /// There is so much to do.
+    pub(crate) fn length(&self, total: u64) {
+        self.bar.set_length(total);
+    }
+
     /// So much of so much is done.
     pub(crate) fn set(&self, done: u64, total: u64) {
         self.bar.set_length(total);

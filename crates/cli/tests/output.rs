@@ -163,6 +163,13 @@ fn programs_get_the_fields_that_are_documented() {
         ("save", vec![printed(["save", "--json", &store, &saved])]),
         ("restore", vec![printed(["restore", "--force", "--json", &saved, &store])]),
     ];
+    let disk = scratch.join("disk").to_str().unwrap().to_owned();
+    let made = printed(["volume", "create", "--size", "4M", "--json", &disk]);
+    let answers = answers.into_iter().chain([
+        ("volume-info", vec![made, printed(["volume", "info", "--json", &disk])]),
+        ("volume-check", vec![printed(["volume", "check", "--json", &disk])]),
+    ]);
+    let answers: Vec<_> = answers.collect();
     let documented = documented();
     let schemas: BTreeSet<&str> = answers.iter().map(|(schema, _)| *schema).collect();
     assert_eq!(schemas, documented.keys().map(String::as_str).collect());

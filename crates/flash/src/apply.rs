@@ -109,8 +109,8 @@ impl<'v, M: Memory, H: Host> Change<'v, M, H> {
         while !map.assign(&mut self.tx, extent, ROOM, &mut removed)? {
             self.part()?;
         }
-        // With the part that completes it: until then it is as it was for those who look, and nobody
-        // has counted any of it.
+        // With the part that completes it: until then it is as it was for those who look, and
+        // nobody has counted any of it.
         self.untrim(extent.unit, extent.end())?;
         self.count(segment, extent.len.cast_signed())?;
         self.add_name(extent)?;

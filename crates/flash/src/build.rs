@@ -24,6 +24,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// The volume on `device` whose index is in `core`; it is there.
     pub(crate) fn over(core: Arc<Core<M, H>>, device: Arc<dyn Device>, layout: Layout) -> Self {
         Volume {
+            flushed: Mutex::default(),
             life: core.life(),
             core,
             device,
@@ -32,6 +33,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             writing: Writing::default(),
             space: Turn::default(),
             sending: Mutex::default(),
+            opened: None,
         }
     }
 

@@ -79,7 +79,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         &self,
         mut make: impl FnMut(&mut Change<'_, M, H>) -> Step<T>,
     ) -> Result<T> {
-        let mut segments = 0;
+        let (mut segments, mut waits) = (0, 0);
         loop {
             self.check_health()?;
             let made = self.begin().and_then(|mut change| {
@@ -101,7 +101,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 Err(Stop::Again) => {}
                 Err(Stop::Ring) => self.write_sealed()?,
                 // Making space needs space itself: whoever does it gets along with what there is.
-                Err(Stop::Segments) if self.space.is_mine() => return Err(self.no_space()),
+                Err(Stop::Segments) if self.space.is_mine() => {
+                    if !self.await_holds(&mut waits)? {
+                        return Err(self.no_space());
+                    }
+                }
                 Err(Stop::Segments) => {
                     // It may take several.
                     segments += 1;

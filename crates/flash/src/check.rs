@@ -32,15 +32,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// # Errors
     /// Those of the devices and of the region, among them that the map's nodes are damaged.
     pub fn check(&self) -> Result<Vec<Finding>> {
-        let mut found = Vec::new();
-        self.change(|change| {
-            self.map.check(&change.tx, &mut Reachable::default())?;
-            Ok(())
-        })?;
-        let extents = self.extents()?;
-        self.check_counts(&extents, &mut found);
-        self.check_places(&extents, &mut found);
-        self.check_names(&extents, &mut found)?;
+        let (mut found, extents) = self.check_index()?;
         let mut bytes = Vec::new();
         for extent in &extents {
             bytes.resize((extent.len * self.layout.unit) as usize, 0);
@@ -57,22 +49,26 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(found)
     }
 
-    /// All of the map.
-    fn extents(&self) -> Result<Vec<Extent>> {
-        let mut all = Vec::new();
-        let mut at = Some(0);
-        while let Some(unit) = at {
-            let mut extents = Vec::new();
-            at = self.core.read(crate::index::LOCK, |view| {
-                extents.clear();
-                self.map.leaf(view, unit, &mut extents)
-            })?;
-            all.append(&mut extents);
-        }
-        Ok(all)
+    /// Compares the map with itself, and with what is counted and noted of segments, while nobody
+    /// changes it: what is wrong, and all extents.
+    pub(crate) fn check_index(&self) -> Result<(Vec<Finding>, Vec<Extent>)> {
+        self.change(|change| {
+            let words = &change.tx;
+            self.map.check(words, &mut Reachable::default())?;
+            let mut found = Vec::new();
+            let (mut extents, mut leaf, mut at) = (Vec::new(), Vec::new(), Some(0));
+            while let Some(unit) = at {
+                at = self.map.leaf(words, unit, &mut leaf)?;
+                extents.append(&mut leaf);
+            }
+            self.check_counts(words, &extents, &mut found);
+            self.check_places(words, &extents, &mut found);
+            self.check_names(words, &extents, &mut found)?;
+            Ok((found, extents))
+        })
     }
 
-    fn check_counts(&self, extents: &[Extent], found: &mut Vec<Finding>) {
+    fn check_counts(&self, words: &impl Words, extents: &[Extent], found: &mut Vec<Finding>) {
         let mut live = vec![0; self.layout.segments as usize];
         for extent in extents {
             if let Some(count) = live.get_mut(self.layout.segment_of(extent.place) as usize) {
@@ -84,46 +80,57 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 found.push(Finding { what, of, expected, found: value });
             }
         };
-        let core = self.core.as_ref();
-        compare("units in use", 0, live.iter().sum(), self.root(Word::Live));
+        compare("units in use", 0, live.iter().sum(), words.root(Word::Live));
         for (segment, &count) in (0..).zip(&live) {
-            compare("units in use", segment, count, core.segment(segment, Of::Live));
+            compare("units in use", segment, count, words.segment(segment, Of::Live));
         }
     }
 
-    fn check_places(&self, extents: &[Extent], found: &mut Vec<Finding>) {
-        let core = self.core.as_ref();
-        let mut places = BTreeSet::new();
+    fn check_places(&self, words: &impl Words, extents: &[Extent], found: &mut Vec<Finding>) {
+        let mut places: Vec<_> = extents.iter().map(|extent| (extent.place, extent.len)).collect();
+        places.sort_unstable();
+        for pair in places.windows(2) {
+            if let &[(place, len), (next, _)] = pair
+                && place + len > next
+            {
+                let what = "a place for one unit";
+                found.push(Finding { what, of: next, expected: 1, found: 2 });
+            }
+        }
         for extent in extents {
-            let segment = self.layout.segment_of(extent.place);
-            let (used, generation) = core.usage(segment);
             let mut add = |what, expected, value| {
                 found.push(Finding { what, of: extent.unit, expected, found: value });
             };
+            let segment = self.layout.segment_of(extent.place);
+            if segment >= self.layout.segments {
+                add("a segment", self.layout.segments, segment);
+                continue;
+            }
+            let (used, generation) = words.usage(segment);
             if !matches!(used, Use::Payload | Use::Stream) || generation == 0 {
                 add("use of the segment", Use::Payload as u64, used as u64);
             }
             if self.layout.rest_of(extent.place) < extent.len {
                 add("units in one segment", self.layout.rest_of(extent.place), extent.len);
             }
-            let next = core.segment(segment, Of::Next);
+            let next = words.segment(segment, Of::Next);
             let end = extent.place % self.layout.segment + extent.len;
             if used == Use::Payload && end > next {
                 add("room that was given out", next, end);
-            }
-            for place in extent.place..extent.place + extent.len {
-                if !places.insert(place) {
-                    add("a place for one unit", 1, place);
-                }
             }
         }
     }
 
     /// Whether cleaning would find all that is in use.
-    fn check_names(&self, extents: &[Extent], found: &mut Vec<Finding>) -> Result<()> {
+    fn check_names(
+        &self,
+        words: &impl Words,
+        extents: &[Extent],
+        found: &mut Vec<Finding>,
+    ) -> Result<()> {
         let mut named = BTreeSet::new();
         for segment in 0..self.layout.segments {
-            for name in self.names(self.core.as_ref(), segment)? {
+            for name in self.names(words, segment)? {
                 let units = name.unit..name.end();
                 named.extend(units.zip(name.place..));
             }

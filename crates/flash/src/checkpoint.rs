@@ -11,12 +11,12 @@ use conquest_format::{Offset, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::Result;
 use crate::change::Change;
 use crate::index::{LOCK, Of, Slot, Use, Word, Words, packet_of};
 use crate::segments::CHECKPOINT_LEAVES;
 use crate::volume::Volume;
 use crate::writer::Hold;
+use crate::{Error, Result};
 
 /// Units that are written at once.
 const AT_ONCE: usize = 64;
@@ -52,7 +52,14 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let size = self.root(Word::CheckpointUnits);
         let is_due = packets > (PACKETS * size).max(PACKETS_LEAST)
             || self.root(Word::StreamUnits) > (UNITS * size).max(UNITS_LEAST);
-        if is_due { self.checkpoint() } else { Ok(()) }
+        if !is_due || self.is_others_turn()? {
+            return Ok(());
+        }
+        match self.checkpoint() {
+            // Who needs space makes some.
+            Err(Error::NoSpace { .. }) => Ok(()),
+            outcome => outcome,
+        }
     }
 
     /// Writes a checkpoint: opening the volume after a failure takes less time then, and space that
@@ -61,8 +68,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// # Errors
     /// Those of the devices.
     pub fn checkpoint(&self) -> Result<()> {
-        // Who makes space writes checkpoints, too, and a checkpoint takes space: one turn for both.
-        let _turn = (!self.space.is_mine()).then(|| self.space.take());
+        // One at a time: there is room for one.
+        let _turn = if self.space.is_mine() { None } else { Some(self.take_turn()?) };
         let hold = self.spare_hold()?;
         let (life, id, units) = self.change(|change| {
             let packet = change.seal_all()?;
@@ -91,7 +98,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         writing.put(&Item::End)?;
         writing.finish()?;
         // All that the walk has seen; and the checkpoint itself, of which the stream knows nothing.
-        self.flush_devices()?;
+        self.flush()?;
+        self.flush_now()?;
         let found = Checkpoint { id, segment: writing.first, units: writing.units };
         if !self.write_root(Some(found), vec![life])? {
             return Ok(());
@@ -188,10 +196,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let mut unit = vec![0; self.layout.unit as usize];
         Root { sequence, checkpoint, durable, lives }.fill(self.layout.bind, &mut unit);
         self.write_units(place, &unit)?;
-        if let Err(source) = self.device.flush() {
-            self.fail()?;
-            return Err(self.device_error("flush", 0, 0, source));
-        }
+        self.flush_now()?;
         Ok(true)
     }
 }

@@ -41,9 +41,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// so in passing, if there is time: so more is cleaned than is needed now, and one flush does
     /// for what was cleaned last time.
     pub(crate) fn make_space(&self, segments: u64) -> Result<()> {
-        let _turn = self.space.take();
+        let _turn = self.take_turn()?;
         let ahead = (self.layout.segments / SHARE).clamp(1, TOGETHER);
-        let mut idle = 0;
+        let (mut idle, mut waits) = (0, 0);
         while self.trim_some()? {}
         self.flush()?;
         loop {
@@ -72,6 +72,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let after = self.count_free()?;
             // Copying may need a segment before it gains one.
             idle = if after > before { 0 } else { idle + 1 };
+            if !has_done && self.await_holds(&mut waits)? {
+                continue;
+            }
             if idle > 2 * self.layout.segments || !has_done {
                 return if is_free { Ok(()) } else { Err(self.no_space()) };
             }
@@ -171,7 +174,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Copies `extents`, in their order, and publishes the copies.
-    fn copy(&self, extents: &[Extent], temperature: Temperature) -> Result<()> {
+    pub(crate) fn copy(&self, extents: &[Extent], temperature: Temperature) -> Result<()> {
         let size = self.layout.unit;
         let mut bytes = Vec::new();
         for extent in extents {

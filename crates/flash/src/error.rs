@@ -20,6 +20,24 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A device can't be opened.
+    #[error("{device}: {what}: {source}")]
+    Open {
+        /// The device.
+        device: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The index of a volume can't be made or used.
+    #[error("{index}: the volume's index can't be used: {what}")]
+    Index {
+        /// Its file, or where that was to be.
+        index: PathBuf,
+        /// Why.
+        what: String,
+    },
     /// A device is no member of the volume, or says what can't be.
     #[error("{device}: {what}; name all members of one volume, as they were made")]
     Member {

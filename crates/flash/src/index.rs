@@ -86,6 +86,8 @@ pub(crate) enum Word {
     OpenCold,
     /// For what was cleaned more often.
     OpenCold2,
+    /// The writer whose turn it is to make space, 0 if it is nobody's.
+    Turn,
     /// First of the words that lead to the table of segments.
     Segments = 32,
 }

@@ -133,7 +133,7 @@ fn fitting(units: u64) -> u64 {
 }
 
 /// Where the second superblock of a member stands.
-fn last_place(member: &dyn Device) -> u64 {
+pub(crate) fn last_place(member: &dyn Device) -> u64 {
     (member.len() / PAGE * PAGE).saturating_sub(SIZE as u64)
 }
 
@@ -198,8 +198,8 @@ pub fn assemble(members: Vec<Arc<dyn Device>>) -> Result<Body> {
 }
 
 /// The superblock of `member`: the first that can be read.
-fn superblock_of(member: &dyn Device) -> Result<Superblock> {
-    let mut why = "it can't be read";
+pub(crate) fn superblock_of(member: &dyn Device) -> Result<Superblock> {
+    let mut why = None;
     for at in [0, last_place(member)] {
         let mut bytes = [0; SIZE];
         if member.read(at, &mut bytes).is_err() {
@@ -207,13 +207,15 @@ fn superblock_of(member: &dyn Device) -> Result<Superblock> {
         }
         match Superblock::from_bytes(&bytes) {
             Ok(found) if found.len > member.len() => {
-                why = "it is shorter than it was";
+                why = Some("it is shorter than it was");
             }
             Ok(found) => return Ok(found),
-            Err(what) => why = what,
+            // At the end of one that has become shorter, there is none.
+            Err(what) => why = why.or(Some(what)),
         }
     }
-    Err(Error::Member { device: member.name().to_owned(), what: why })
+    let what = why.unwrap_or("it can't be read");
+    Err(Error::Member { device: member.name().to_owned(), what })
 }
 
 impl Body {

@@ -54,6 +54,11 @@ struct Reading<'d> {
     layout: Layout,
 }
 
+/// The newest root of the volume on `device`.
+pub(crate) fn newest_root(device: &dyn Device, layout: Layout) -> Result<Root> {
+    Reading { device, layout }.newest_root()
+}
+
 /// Reads what the volume on `device` is.
 pub(crate) fn recover(device: &dyn Device, layout: Layout) -> Result<Recovered> {
     let reading = Reading { device, layout };

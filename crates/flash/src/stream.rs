@@ -278,31 +278,16 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
         self.flush_to(target)
     }
 
-    /// [`Self::flush`], and all that was written to the devices before this was called, even if the
-    /// stream does not name it.
-    pub(crate) fn flush_devices(&self) -> Result<()> {
-        let target = self.change(|change| change.seal_all())?;
-        self.flush_with(target)
-    }
-
     /// Makes packets below `target` durable, and all that they name.
     pub(crate) fn flush_to(&self, target: u64) -> Result<()> {
-        match self.root(Word::Durable) >= target {
-            true => self.check_health(),
-            false => self.flush_with(target),
+        if self.root(Word::Durable) >= target {
+            return self.check_health();
         }
-    }
-
-    /// Flushes the devices, and with that packets below `target`.
-    fn flush_with(&self, target: u64) -> Result<()> {
         while self.root(Word::Written) < target {
             self.check_health()?;
             self.write_packets(self.root(Word::Written), target)?;
         }
-        if let Err(source) = self.device.flush() {
-            self.fail()?;
-            return Err(self.device_error("flush", 0, 0, source));
-        }
+        self.flush_devices(target)?;
         self.change(|change| {
             if change.tx.root(Word::Durable) < target {
                 change.tx.set(Word::Durable.at(), target)?;
@@ -317,6 +302,30 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
             }
             Ok(())
         })
+    }
+
+    /// Flushes the devices once packets below `target` are on them. Of several threads one does it
+    /// for all whose packets were there when it began.
+    fn flush_devices(&self, target: u64) -> Result<()> {
+        let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *flushed >= target {
+            return Ok(());
+        }
+        let written = self.root(Word::Written);
+        self.flush_now()?;
+        *flushed = written.max(target);
+        Ok(())
+    }
+
+    /// Flushes the devices: all that was written before, whether the stream names it or not.
+    pub(crate) fn flush_now(&self) -> Result<()> {
+        match self.device.flush() {
+            Ok(()) => Ok(()),
+            Err(source) => {
+                self.fail()?;
+                Err(self.device_error("flush", 0, 0, source))
+            }
+        }
     }
 
     /// Makes it known, also to recovery, what is durable: so that what has died can be used again.

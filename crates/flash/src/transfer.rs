@@ -36,9 +36,9 @@ pub(crate) struct Found {
     /// The generation of its segment.
     pub(crate) generation: u64,
     /// Checksums of the units.
-    sums: Vec<u32>,
+    pub(crate) sums: Vec<u32>,
     /// Where they are in the region, if they need not be on the device yet.
-    inline: Option<Offset>,
+    pub(crate) inline: Option<Offset>,
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {

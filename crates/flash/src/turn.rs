@@ -1,20 +1,46 @@
-//! Work that one thread of a process does at a time, and that may come back to itself.
+//! Work that one thread of all processes does at a time, and that may come back to itself.
+//!
+//! What is kept back for making space, checkpoints among it, suffices for one who does so. So the
+//! volume has a word for whose turn it is, beside what orders the threads of a process.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
-/// Whose turn it is.
+use conquest_pm::Mode;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::Result;
+use crate::index::{LOCK, Word, Words};
+use crate::volume::Volume;
+
+/// Whose turn it is in a process.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     work: Mutex<()>,
     thread: Mutex<Option<ThreadId>>,
 }
 
-/// A turn that the calling thread has.
-pub(crate) struct Taken<'t> {
+/// A turn that the calling thread has, in its process.
+struct Taken<'t> {
     turn: &'t Turn,
     _work: MutexGuard<'t, ()>,
 }
+
+/// A turn that the calling thread has.
+pub(crate) struct Shared<'v, M: Memory, H: Host> {
+    volume: &'v Volume<M, H>,
+    /// Given up last.
+    _taken: Taken<'v>,
+}
+
+/// Whoever has a turn for so long may be stopped: the next one goes on beside him.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between looks at whose turn it is.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Waits for holds, at most.
+const WAITS: u32 = 5000;
 
 impl Turn {
     /// Whether the calling thread has the turn.
@@ -24,7 +50,7 @@ impl Turn {
     }
 
     /// Waits for the turn, which the calling thread does not have.
-    pub(crate) fn take(&self) -> Taken<'_> {
+    fn take(&self) -> Taken<'_> {
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         self.set(Some(thread::current().id()));
         Taken { turn: self, _work: work }
@@ -38,5 +64,65 @@ impl Turn {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         self.turn.set(None);
+    }
+}
+
+impl<M: Memory, H: Host> Volume<M, H> {
+    /// Whether it is the turn of another process, which lives or has requests under way.
+    pub(crate) fn is_others_turn(&self) -> Result<bool> {
+        let holder = self.root(Word::Turn);
+        Ok(holder != 0 && holder != self.writing.number && self.is_writing(holder)?)
+    }
+
+    /// Waits for the turn, which the calling thread does not have.
+    pub(crate) fn take_turn(&self) -> Result<Shared<'_, M, H>> {
+        let taken = self.space.take();
+        let since = Instant::now();
+        loop {
+            let holder = self.root(Word::Turn);
+            if since.elapsed() > PATIENCE || !self.is_others_turn()? {
+                if self.pass_turn(holder, self.writing.number)? {
+                    return Ok(Shared { volume: self, _taken: taken });
+                }
+            } else {
+                thread::sleep(PAUSE);
+            }
+            self.check_health()?;
+        }
+    }
+
+    /// Passes the turn from writer `from` to `to`; whether `from` still had it.
+    fn pass_turn(&self, from: u64, to: u64) -> Result<bool> {
+        Ok(self.core.run(|tx| {
+            tx.lock(LOCK, Mode::Exclusive)?;
+            let is_so = tx.root(Word::Turn) == from;
+            if is_so {
+                tx.set(Word::Turn.at(), to)?;
+            }
+            Ok(is_so)
+        })?)
+    }
+
+    /// Waits a moment if a segment would be free but for somebody's hold, who has requests under
+    /// way: whether that was so, and there were not too many such `waits` before.
+    pub(crate) fn await_holds(&self, waits: &mut u32) -> Result<bool> {
+        let core = self.core.as_ref();
+        let held = self.held_segments(core)?;
+        let is_held = held
+            .iter()
+            .any(|&segment| segment < self.layout.segments && self.is_reusable(core, segment, &[]));
+        *waits += 1;
+        if !is_held || *waits > WAITS {
+            return Ok(false);
+        }
+        thread::sleep(PAUSE);
+        Ok(true)
+    }
+}
+
+impl<M: Memory, H: Host> Drop for Shared<'_, M, H> {
+    fn drop(&mut self) {
+        // If it can't be given up, the region has failed for all.
+        let _ = self.volume.pass_turn(self.volume.writing.number, 0);
     }
 }

@@ -12,6 +12,7 @@ use crate::index::{VERSION, Word, Words};
 use crate::layout::Layout;
 use crate::map::Tree;
 use crate::members::Body;
+use crate::open::Opened;
 use crate::turn::Turn;
 use crate::writer::Writing;
 use crate::{Error, Result};
@@ -23,12 +24,16 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) layout: Layout,
     pub(crate) map: Tree,
     pub(crate) writing: Writing,
+    /// Packets below were flushed, as far as this value has done it.
+    pub(crate) flushed: Mutex<u64>,
     /// Which process of a line of descent has opened it: what it holds is not its children's.
     pub(crate) life: Option<u32>,
-    /// Of the thread that makes space, or writes a checkpoint.
+    /// Of the thread that makes space or writes a checkpoint.
     pub(crate) space: Turn,
     /// Held by the thread that writes packets.
     pub(crate) sending: Mutex<()>,
+    /// Its files, if it was opened by paths.
+    pub(crate) opened: Option<Opened>,
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {

@@ -1,7 +1,7 @@
 //! Who may still write where.
 //!
 //! A process that is about to write to a segment says so first, by a *hold*: a word of its
-//! [`Writer`](kinds::Writer) objects, which only it stores into. Segments with holds are not begun
+//! [`Writer`] objects, which only it stores into. Segments with holds are not begun
 //! anew. Each process that writes has a number, and by that number a lock on the devices, which the
 //! kernel lets go of when the process is gone and its last request is complete: its holds count
 //! until then, and no longer.

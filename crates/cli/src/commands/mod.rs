@@ -28,6 +28,7 @@ pub(crate) mod save;
 pub(crate) mod stat;
 pub(crate) mod tree;
 pub(crate) mod umount;
+pub(crate) mod volume;
 
 use std::ffi::OsString;
 

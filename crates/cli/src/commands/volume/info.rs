@@ -1,0 +1,215 @@
+//! `conquest volume info`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use conquest::Id;
+use conquest_flash::{Identity, Info as Known};
+use conquest_format::volume::Arrangement;
+use serde::Serialize;
+
+use super::{Common, name};
+use crate::clock::Clock;
+use crate::json::{self, Name};
+use crate::place::host_label;
+use crate::reason::{Reason, Result};
+use crate::report::Report;
+use crate::size::{grouped, human};
+
+/// Tell what a volume is, and how it is used.
+#[derive(Args)]
+#[command(after_help = "A volume that nobody has open is recovered for that.
+
+Example:
+  conquest volume info disk")]
+pub(super) struct Info {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What `--json` tells.
+#[derive(Serialize)]
+struct Answer {
+    uuid: String,
+    created_ns: u64,
+    arrangement: &'static str,
+    members: Vec<Member>,
+    unit_bytes: u64,
+    segment_bytes: u64,
+    segments: Segments,
+    capacity_bytes: u64,
+    used_bytes: u64,
+    reserved_bytes: u64,
+    map: Map,
+    index: Name,
+    index_bytes: u64,
+    stream: Stream,
+    checkpoint_bytes: u64,
+    life: u64,
+    writers: u64,
+}
+
+#[derive(Serialize)]
+struct Member {
+    path: Name,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Segments {
+    all: u64,
+    free: u64,
+    payload: u64,
+    stream: u64,
+    checkpoint: u64,
+    anchor: u64,
+    bad: u64,
+}
+
+#[derive(Serialize)]
+struct Map {
+    extents: u64,
+    nodes: u64,
+    depth: u64,
+}
+
+#[derive(Serialize)]
+struct Stream {
+    open: u64,
+    written: u64,
+    durable: u64,
+    first: u64,
+}
+
+pub(super) fn run(args: &Info) -> ExitCode {
+    let report = Report::new("volume info");
+    report.take_plain(show(&args.common));
+    report.code()
+}
+
+/// Opens the volume, and says what it is.
+pub(super) fn show(common: &Common) -> Result<()> {
+    let volume = common.open()?;
+    let missing = || Reason::rule("the volume was not opened by its devices");
+    let identity = volume.identity().ok_or_else(missing)?;
+    let info = volume.info()?;
+    volume.close()?;
+    match common.json {
+        true => json::print("volume-info", &answer(&identity, &info))?,
+        false => crate::output::all(text(&identity, &info).as_bytes())?,
+    }
+    Ok(())
+}
+
+fn arrangement(identity: &Identity) -> &'static str {
+    match (identity.members.len(), identity.arrangement) {
+        (1, _) => "single",
+        (_, Arrangement::Striped) => "striped",
+        (_, Arrangement::Mirrored) => "mirrored",
+    }
+}
+
+fn answer(identity: &Identity, info: &Known) -> Answer {
+    let Known { unit, segments, map, stream, .. } = *info;
+    let members = identity.members.iter();
+    Answer {
+        uuid: Id(identity.uuid).to_string(),
+        created_ns: identity.created,
+        arrangement: arrangement(identity),
+        members: members.map(|(path, bytes)| Member { path: name(path), bytes: *bytes }).collect(),
+        unit_bytes: unit,
+        segment_bytes: info.segment * unit,
+        segments: Segments {
+            all: segments.all,
+            free: segments.free,
+            payload: segments.payload,
+            stream: segments.stream,
+            checkpoint: segments.checkpoint,
+            anchor: segments.anchor,
+            bad: segments.bad,
+        },
+        capacity_bytes: info.capacity * unit,
+        used_bytes: info.used * unit,
+        reserved_bytes: info.reserved * unit,
+        map: Map { extents: map.extents, nodes: map.nodes, depth: map.depth },
+        index: name(&identity.index),
+        index_bytes: identity.index_bytes,
+        stream: Stream {
+            open: stream.open,
+            written: stream.written,
+            durable: stream.durable,
+            first: stream.first,
+        },
+        checkpoint_bytes: info.checkpoint * unit,
+        life: info.life,
+        writers: info.writers,
+    }
+}
+
+fn text(identity: &Identity, info: &Known) -> String {
+    let Known { unit, segments, map, stream, .. } = *info;
+    let bytes = |units: u64| human(units * unit);
+    let created = i64::try_from(identity.created).unwrap_or(i64::MAX);
+    let mut rows = vec![
+        ("volume", Id(identity.uuid).to_string()),
+        ("made", Clock::new().long(created)),
+        ("arrangement", format!("{}, life {}", arrangement(identity), grouped(info.life))),
+    ];
+    let members = identity.members.iter();
+    rows.extend(
+        members.map(|(path, len)| ("device", format!("{}: {}", host_label(path), human(*len)))),
+    );
+    let each = match map.extents {
+        0 => String::new(),
+        extents => format!(" ({} bytes an extent)", grouped(identity.index_bytes / extents)),
+    };
+    rows.extend([
+        (
+            "space",
+            format!(
+                "{} used, {} reserved, {} at most, in units of {}",
+                bytes(info.used),
+                bytes(info.reserved),
+                bytes(info.capacity),
+                human(unit)
+            ),
+        ),
+        (
+            "segments",
+            format!(
+                "{} of {}: {} free, {} payload, {} stream, {} checkpoint, {} roots, {} bad",
+                grouped(segments.all),
+                bytes(info.segment),
+                grouped(segments.free),
+                grouped(segments.payload),
+                grouped(segments.stream),
+                grouped(segments.checkpoint),
+                grouped(segments.anchor),
+                grouped(segments.bad)
+            ),
+        ),
+        (
+            "map",
+            format!(
+                "{} extents, {} nodes, {} levels",
+                grouped(map.extents),
+                grouped(map.nodes),
+                map.depth
+            ),
+        ),
+        (
+            "index",
+            format!("{}: {}{each}", host_label(&identity.index), human(identity.index_bytes)),
+        ),
+        (
+            "stream",
+            format!(
+                "packet {} is open; below {} all are written, below {} durable; recovery reads \
+                 from {} on",
+                stream.open, stream.written, stream.durable, stream.first
+            ),
+        ),
+        ("checkpoint", bytes(info.checkpoint)),
+    ]);
+    rows.into_iter().map(|(key, value)| format!("{key:>12}  {value}\n")).collect()
+}

@@ -1,0 +1,76 @@
+//! `conquest volume`: sparse spaces of blocks on files and block devices.
+
+mod create;
+mod info;
+mod verify;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use conquest_flash::{OpenOptions, Volume as Opened};
+use conquest_pm::media::{Mapped, OsHost};
+
+use crate::json::Name;
+use crate::reason::{Reason, Result};
+
+/// A volume that this process has open.
+type Open = Opened<Mapped, OsHost>;
+
+/// Make and examine volumes: sparse spaces of blocks on files and block devices.
+#[derive(Args)]
+pub(crate) struct Volume {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Create(create::Create),
+    Info(info::Info),
+    Check(verify::Check),
+    Scrub(verify::Scrub),
+}
+
+/// What all of them take.
+#[derive(Args)]
+struct Common {
+    /// For programs: the schema is conquest.volume-info, or conquest.volume-check.
+    #[arg(long)]
+    json: bool,
+    /// Where the volume's index is while it is open: a directory in memory.
+    #[arg(long, value_name = "DIRECTORY", default_value = "/dev/shm")]
+    index: PathBuf,
+    /// The devices of the volume, all of them: files or block devices.
+    #[arg(required = true, value_name = "PATH")]
+    devices: Vec<PathBuf>,
+}
+
+impl Common {
+    /// Opens the volume.
+    fn open(&self) -> Result<Open> {
+        let options = OpenOptions { directory: self.index.clone(), ..OpenOptions::default() };
+        Ok(Open::open(&self.devices, &options)?)
+    }
+}
+
+impl From<conquest_flash::Error> for Reason {
+    /// All of them name their objects.
+    fn from(error: conquest_flash::Error) -> Reason {
+        Reason::Rule(error.to_string())
+    }
+}
+
+/// A path, for programs.
+fn name(path: &Path) -> Name {
+    Name::new(path.as_os_str().as_encoded_bytes())
+}
+
+pub(crate) fn run(args: &Volume) -> ExitCode {
+    match &args.what {
+        What::Create(args) => create::run(args),
+        What::Info(args) => info::run(args),
+        What::Check(args) => verify::check(args),
+        What::Scrub(args) => verify::scrub(args),
+    }
+}

@@ -1,0 +1,249 @@
+//! Whether a volume is what it should be: its map, and all that the map leads to.
+
+use std::path::PathBuf;
+
+use conquest_format::volume::{Arrangement, BLOCK, SIZE, Superblock};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::device::Device;
+use crate::map::Extent;
+use crate::members::last_place;
+use crate::segments::Temperature;
+use crate::transfer::{Found, Piece, digests};
+use crate::volume::Volume;
+use crate::{Error, Result};
+
+/// Units that are read at once.
+const AT_ONCE: u64 = 256;
+
+/// Something that is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Damage {
+    /// A copy of payload is not what was written.
+    Payload {
+        /// First block of the space, in units of 512 bytes.
+        block: u64,
+        /// Blocks.
+        count: u64,
+        /// The device that has the copy.
+        device: PathBuf,
+        /// Byte of the device.
+        at: u64,
+        /// What was to be read can be, from another copy.
+        is_elsewhere: bool,
+        /// It was written to another place, from the copy that is right.
+        is_repaired: bool,
+    },
+    /// A superblock can't be used.
+    Superblock {
+        /// The device.
+        device: PathBuf,
+        /// Byte of the device.
+        at: u64,
+    },
+    /// The index contradicts itself.
+    Structure {
+        /// How.
+        what: String,
+    },
+}
+
+/// What was looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Verified {
+    /// Units that the map leads to.
+    pub units: u64,
+    /// Copies of units that were read and compared with their checksums.
+    pub copies: u64,
+    /// Extents of the map.
+    pub extents: u64,
+}
+
+/// How a volume is verified.
+pub struct Verifying<'a> {
+    /// Whether what has a copy that is right is written anew from that, elsewhere.
+    pub repair: bool,
+    /// Told of what is found.
+    pub found: &'a mut dyn FnMut(Damage),
+    /// Told how many units were looked at, of how many. Stops by false.
+    pub progress: &'a mut dyn FnMut(u64, u64) -> bool,
+}
+
+impl<M: Memory, H: Host> Volume<M, H> {
+    /// Checks the index, reads all copies of all that is in use, and compares them with their
+    /// checksums. Others may use the volume meanwhile; what they write is not necessarily seen.
+    ///
+    /// # Errors
+    /// Those of the region, and of what is repaired. What can't be read is no error.
+    pub fn verify(&self, mut how: Verifying<'_>) -> Result<Verified> {
+        let mut verified = Verified::default();
+        let total = self.check_structure(&mut verified, &mut how)?;
+        self.check_superblocks(&mut how);
+        let mut at = 0;
+        // What is only in the region is there as well.
+        self.flush()?;
+        while let Some((block, count)) = self.allocated(at)? {
+            let per = self.layout.unit / BLOCK;
+            let (mut unit, end) = (block / per, (block + count).div_ceil(per));
+            while unit < end {
+                let pieces = self.look(unit, AT_ONCE.min(end - unit))?;
+                for piece in &pieces {
+                    self.verify_piece(piece, &mut verified, &mut how)?;
+                    unit = piece.unit + piece.len;
+                }
+                if !(how.progress)(verified.units, total) {
+                    return Ok(verified);
+                }
+            }
+            at = end * per;
+        }
+        Ok(verified)
+    }
+
+    /// Checks the map and what is counted of it: the units that it leads to.
+    fn check_structure(&self, verified: &mut Verified, how: &mut Verifying<'_>) -> Result<u64> {
+        let mut tell = |what| (how.found)(Damage::Structure { what });
+        match self.check_index() {
+            Ok((found, extents)) => {
+                found.iter().for_each(|finding| tell(finding.to_string()));
+                verified.extents = extents.len() as u64;
+                Ok(extents.iter().map(|extent| extent.len).sum())
+            }
+            Err(Error::Region(error @ conquest_pm::Error::Corrupt { .. })) => {
+                tell(error.to_string());
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads both superblocks of all members.
+    fn check_superblocks(&self, how: &mut Verifying<'_>) {
+        let Some(opened) = &self.opened else {
+            return;
+        };
+        for device in &opened.devices {
+            for at in [0, last_place(device.as_ref())] {
+                let mut bytes = [0; SIZE];
+                let is_read = device.read(at, &mut bytes).is_ok();
+                if !is_read || Superblock::from_bytes(&bytes).is_err() {
+                    let device = device.name().to_owned();
+                    (how.found)(Damage::Superblock { device, at });
+                }
+            }
+        }
+    }
+
+    fn verify_piece(
+        &self,
+        piece: &Piece,
+        verified: &mut Verified,
+        how: &mut Verifying<'_>,
+    ) -> Result<()> {
+        let Some(found) = &piece.found else {
+            return Ok(());
+        };
+        verified.units += piece.len;
+        // What is not on the devices yet was written a moment ago.
+        if found.inline.is_some() {
+            return Ok(());
+        }
+        let wrong: Vec<_> = (0..self.device.copies())
+            .map(|copy| {
+                verified.copies += piece.len;
+                self.wrong_units(found, copy)
+            })
+            .collect();
+        if wrong.iter().all(Vec::is_empty) {
+            return Ok(());
+        }
+        // Who has changed it meanwhile has written it anew.
+        if self.look(piece.unit, piece.len)?.first() != Some(piece) {
+            return Ok(());
+        }
+        self.report(piece, found, &wrong, how)
+    }
+
+    /// The units of `found`, by number, that copy `copy` does not have as they were written.
+    fn wrong_units(&self, found: &Found, copy: u32) -> Vec<u64> {
+        let unit = self.layout.unit;
+        let mut bytes = vec![0; found.sums.len() * unit as usize];
+        let place = found.place;
+        let is_read = self.device.read_copy(copy, place * unit, &mut bytes).is_ok();
+        let mut wrong = Vec::new();
+        for (index, part) in (0..).zip(bytes.chunks_mut(unit as usize)) {
+            // One that can't be read must not make those beside it look so.
+            let at = (place + index) * unit;
+            let is_read = is_read || self.device.read_copy(copy, at, part).is_ok();
+            let digest = digests(part, unit).first().copied().unwrap_or(0);
+            let sum = self.layout.bind.sum(place + index, found.generation, digest);
+            if !is_read || found.sums.get(index as usize) != Some(&sum) {
+                wrong.push(index);
+            }
+        }
+        wrong
+    }
+
+    /// Tells of the units that are `wrong`, for each copy, and repairs what can be.
+    fn report(
+        &self,
+        piece: &Piece,
+        found: &Found,
+        wrong: &[Vec<u64>],
+        how: &mut Verifying<'_>,
+    ) -> Result<()> {
+        let is_elsewhere = |index: &u64| wrong.iter().any(|units| !units.contains(index));
+        let mut all: Vec<u64> = wrong.iter().flatten().copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        if how.repair {
+            for index in all.iter().filter(|index| is_elsewhere(index)) {
+                let (unit, place) = (piece.unit + index, found.place + index);
+                self.copy(&[Extent { unit, place, len: 1 }], Temperature::Cold)?;
+            }
+        }
+        let per = self.layout.unit / BLOCK;
+        for (copy, units) in (0..).zip(wrong) {
+            let mut units = units.iter().copied().peekable();
+            while let Some(first) = units.next() {
+                let elsewhere = is_elsewhere(&first);
+                let mut last = first;
+                while let Some(next) =
+                    units.next_if(|next| *next == last + 1 && is_elsewhere(next) == elsewhere)
+                {
+                    last = next;
+                }
+                let (device, at) = self.locate(found.place + first, copy);
+                (how.found)(Damage::Payload {
+                    block: (piece.unit + first) * per,
+                    count: (last + 1 - first) * per,
+                    device,
+                    at,
+                    is_elsewhere: elsewhere,
+                    is_repaired: elsewhere && how.repair,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The device that has copy `copy` of the unit at `place`, and the byte.
+    fn locate(&self, place: u64, copy: u32) -> (PathBuf, u64) {
+        let at = place * self.layout.unit;
+        let Some(opened) = &self.opened else {
+            return (self.name(), at);
+        };
+        let bytes = self.layout.segment * self.layout.unit;
+        let (segment, within) = (at / bytes, at % bytes);
+        let count = opened.devices.len().max(1) as u64;
+        let (member, row) = match opened.superblock.arrangement {
+            Arrangement::Striped => (segment % count, segment / count),
+            Arrangement::Mirrored => (copy.into(), segment),
+        };
+        let path = opened.devices.get(member as usize).map(|device| device.name().to_owned());
+        (path.unwrap_or_else(|| self.name()), opened.superblock.start + row * bytes + within)
+    }
+}

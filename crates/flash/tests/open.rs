@@ -1,0 +1,315 @@
+//! Volumes opened by the paths of their devices: by several processes, of which some are killed.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod opening;
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::time::Duration;
+
+use conquest_flash::{Error, OpenOptions, create_at};
+use conquest_testkit::Rng;
+use opening::{BLOCK, Place, Storm, TestVolume, block_of, ends_well, kill, start};
+
+/// What children do.
+#[test]
+fn as_child() {
+    match opening::role() {
+        Some(words) => opening::run(&words),
+        None => println!("only for children"),
+    }
+}
+
+fn write(volume: &TestVolume, block: u64, number: u64) {
+    volume.write(block, &block_of(block, number)).unwrap();
+}
+
+#[track_caller]
+fn expect(volume: &TestVolume, block: u64, number: u64) {
+    let mut bytes = [0; BLOCK as usize];
+    volume.read(block, &mut bytes).unwrap();
+    assert!(bytes == block_of(block, number), "block {block} is not that of write {number}");
+}
+
+#[test]
+fn what_was_not_flushed_outlives_processes_but_not_the_index() {
+    let place = Place::new(1, 64);
+    let volume = place.open().unwrap();
+    write(&volume, 8, 1);
+    volume.flush().unwrap();
+    write(&volume, 16, 2);
+    let index = volume.index().unwrap().to_owned();
+    // As if it had been killed.
+    drop(volume);
+    let volume = place.open().unwrap();
+    assert_eq!(volume.index().unwrap(), index);
+    expect(&volume, 8, 1);
+    expect(&volume, 16, 2);
+    let other = place.open().unwrap();
+    write(&other, 24, 3);
+    volume.close().unwrap();
+    assert_eq!(place.indices(), std::slice::from_ref(&index));
+    other.close().unwrap();
+    assert_eq!(place.indices(), [] as [std::path::PathBuf; 0]);
+    let volume = place.open().unwrap();
+    assert_ne!(volume.index().unwrap(), index);
+    for (block, number) in [(8, 1), (16, 2), (24, 3)] {
+        expect(&volume, block, number);
+    }
+    write(&volume, 32, 4);
+    std::fs::remove_file(volume.index().unwrap()).unwrap();
+    drop(volume);
+    let volume = place.open().unwrap();
+    expect(&volume, 24, 3);
+    assert_eq!(volume.allocated(32).unwrap(), None);
+    volume.close().unwrap();
+}
+
+#[test]
+fn who_has_another_index_is_not_joined_by() {
+    let mut place = Place::new(1, 64);
+    place.options.patience = Duration::from_millis(50);
+    let volume = place.open().unwrap();
+    write(&volume, 8, 1);
+    std::fs::remove_file(volume.index().unwrap()).unwrap();
+    let error = place.open().err().unwrap();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("let them close it"), "{error}");
+    write(&volume, 16, 2);
+    volume.close().unwrap();
+    let volume = place.open().unwrap();
+    expect(&volume, 8, 1);
+    expect(&volume, 16, 2);
+    volume.close().unwrap();
+}
+
+#[test]
+fn an_index_that_others_have_gone_past_is_not_used() {
+    let here = Place::new(1, 64);
+    let there = here.elsewhere();
+    let volume = here.open().unwrap();
+    write(&volume, 8, 1);
+    volume.flush().unwrap();
+    let refused = OpenOptions { patience: Duration::from_millis(50), ..there.options.clone() };
+    let error = TestVolume::open(&there.paths, &refused).err().unwrap();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    write(&volume, 16, 2);
+    let old = volume.index().unwrap().to_owned();
+    drop(volume);
+    let volume = there.open().unwrap();
+    expect(&volume, 8, 1);
+    write(&volume, 16, 3);
+    volume.flush().unwrap();
+    drop(volume);
+    assert!(old.exists());
+    let volume = here.open().unwrap();
+    assert!(!old.exists());
+    expect(&volume, 16, 3);
+    volume.close().unwrap();
+    // What is left there is older than the volume, too.
+    assert_eq!(there.indices().len(), 1);
+    there.open().unwrap().close().unwrap();
+    assert_eq!(there.indices().len(), 0);
+}
+
+#[test]
+fn an_index_of_no_use_is_made_again() {
+    let place = Place::new(1, 64);
+    let volume = place.open().unwrap();
+    write(&volume, 8, 1);
+    volume.flush().unwrap();
+    drop(volume);
+    let damages: [fn(&std::fs::File); 4] = [
+        |file| file.set_len(4096).unwrap(),
+        |file| file.set_len(0).unwrap(),
+        |file| std::os::unix::fs::FileExt::write_all_at(file, &[7; 65536], 0).unwrap(),
+        // Its boot id: the first of both superblocks, which then are not what they were.
+        |file| {
+            for at in [0, 4096] {
+                std::os::unix::fs::FileExt::write_all_at(file, &[9; 64], at).unwrap();
+            }
+        },
+    ];
+    for damage in damages {
+        let [index] = <[_; 1]>::try_from(place.indices()).unwrap();
+        let file = std::fs::File::options().write(true).open(&index).unwrap();
+        damage(&file);
+        let volume = place.open().unwrap();
+        expect(&volume, 8, 1);
+        assert_ne!(volume.index().unwrap(), index);
+        assert_eq!(place.indices().len(), 1);
+    }
+    place.open().unwrap().close().unwrap();
+    // That of another volume, of the same life, under this one's name.
+    let [place, other] = [Place::new(1, 64), Place::new(1, 64)];
+    let foreign = other.open().unwrap();
+    let volume = place.open().unwrap();
+    let index = volume.index().unwrap().to_owned();
+    drop(volume);
+    std::fs::copy(foreign.index().unwrap(), &index).unwrap();
+    let volume = place.open().unwrap();
+    assert_ne!(volume.index().unwrap(), index);
+    volume.close().unwrap();
+    foreign.close().unwrap();
+}
+
+#[test]
+fn devices_that_do_not_fit_are_refused() {
+    let place = Place::new(2, 64);
+    let other = Place::new(1, 64);
+    let refused = |paths: &[std::path::PathBuf]| {
+        let error = TestVolume::open(paths, &place.options).err().unwrap();
+        let text = error.to_string();
+        assert!(paths.len() != 1 || text.contains(paths[0].to_str().unwrap()), "{text}");
+        text
+    };
+    let [first, second] = <[_; 2]>::try_from(place.paths.clone()).unwrap();
+    let missing = first.with_file_name("missing");
+    assert!(refused(&[missing]).contains("No such file"));
+    assert!(refused(&["/dev/null".into()]).contains("neither a file nor a block device"));
+    assert!(refused(std::slice::from_ref(&first)).contains("missing"));
+    assert!(refused(std::slice::from_ref(&second)).contains("missing"));
+    assert!(refused(&[first.clone(), first.clone()]).contains("twice"));
+    assert!(refused(&[first.clone(), other.paths[0].clone()]).contains("another volume"));
+    assert!(refused(&[]).contains("at least one"));
+    let plain = first.with_file_name("plain");
+    std::fs::write(&plain, vec![1; 1 << 20]).unwrap();
+    assert!(refused(&[plain]).contains("name all members"));
+    // In whatever order.
+    TestVolume::open(&[second.clone(), first.clone()], &place.options).unwrap().close().unwrap();
+    let len = std::fs::metadata(&second).unwrap().len();
+    let file = std::fs::File::options().write(true).open(&second).unwrap();
+    file.set_len(len - 65536).unwrap();
+    assert!(refused(&[first, second]).contains("shorter"));
+    let new = opening::new_volume();
+    let error = create_at(&other.paths, &new, false).err().unwrap();
+    assert!(error.to_string().contains("already"), "{error}");
+    let open = other.open().unwrap();
+    let error = create_at(&other.paths, &new, true).err().unwrap();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    open.close().unwrap();
+    create_at(&other.paths, &new, true).unwrap();
+    let twice = [other.paths[0].clone(), other.paths[0].clone()];
+    let error = create_at(&twice, &new, true).err().unwrap();
+    assert!(error.to_string().contains("twice"), "{error}");
+}
+
+#[test]
+fn an_index_is_only_in_memory() {
+    let mut place = Place::new(1, 64);
+    place.options.directory = place.paths[0].parent().unwrap().to_owned();
+    let error = place.open().err().unwrap();
+    assert!(error.to_string().contains("tmpfs"), "{error}");
+    place.options.directory = "/missing".into();
+    let error = place.open().err().unwrap();
+    assert!(matches!(error, Error::Index { .. }), "{error}");
+}
+
+#[test]
+fn whoever_may_write_the_devices_shares_the_index() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    let place = Place::new(1, 64);
+    let device = &place.paths[0];
+    let set = |owner, group, mode| {
+        std::os::unix::fs::chown(device, Some(owner), Some(group)).unwrap();
+        std::fs::set_permissions(device, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let touch = |user: u32| {
+        let mut command = opening::child(&place.role("touch"));
+        ends_well(command.uid(user).gid(user).spawn().unwrap())
+    };
+    set(0, 0, 0o600);
+    assert!(!touch(NOBODY));
+    set(0, 0, 0o644);
+    assert!(!touch(NOBODY));
+    let cases = [(NOBODY, 0, 0o600), (NOBODY, NOBODY, 0o640), (0, NOBODY, 0o660), (0, 0, 0o666)];
+    for (owner, group, mode) in cases {
+        set(owner, group, mode);
+        let volume = place.open().unwrap();
+        let found = std::fs::metadata(volume.index().unwrap()).unwrap();
+        assert!(touch(NOBODY), "{owner} {group} {mode:o}");
+        if mode != 0o666 {
+            assert!(!touch(1234), "{owner} {group} {mode:o}");
+        }
+        let rights = mode & 0o222 | (mode & 0o222) << 1;
+        assert_eq!((found.uid(), found.gid(), found.mode() & 0o777), (owner, group, rights));
+        volume.close().unwrap();
+        // And if somebody else has made it.
+        assert!(ends_well({
+            let mut command = opening::child(&place.role("leave"));
+            command.uid(NOBODY).gid(NOBODY).spawn().unwrap()
+        }));
+        assert_eq!(place.indices().len(), 1, "{owner} {group} {mode:o}");
+        place.open().unwrap().close().unwrap();
+    }
+    // What somebody has put there who may not write the device.
+    set(0, 0, 0o600);
+    let volume = place.open().unwrap();
+    let index = volume.index().unwrap().to_owned();
+    drop(volume);
+    std::os::unix::fs::chown(&index, Some(NOBODY), Some(NOBODY)).unwrap();
+    let error = place.open().err().unwrap();
+    assert!(error.to_string().contains("65534"), "{error}");
+    std::os::unix::fs::chown(&index, Some(0), Some(0)).unwrap();
+    place.open().unwrap().close().unwrap();
+}
+
+#[test]
+fn builders_are_killed_and_race() {
+    let place = Place::new(1, 256);
+    let volume = place.open().unwrap();
+    for block in 0..512 {
+        write(&volume, block * 8, block);
+    }
+    volume.close().unwrap();
+    let mut rng = Rng::new(5);
+    let begun = std::time::Instant::now();
+    assert!(ends_well(start(&place.role("touch"))));
+    let whole = begun.elapsed().as_micros() as u64;
+    for _ in 0..60 {
+        let child = start(&place.role("leave"));
+        std::thread::sleep(Duration::from_micros(rng.below(whole * 5 / 4)));
+        kill(child);
+        // Complete, or not there.
+        assert!(place.indices().len() <= 1);
+        if rng.below(2) == 0 {
+            place.indices().iter().for_each(|index| std::fs::remove_file(index).unwrap());
+        }
+    }
+    place.indices().iter().for_each(|index| std::fs::remove_file(index).unwrap());
+    for _ in 0..5 {
+        let children: Vec<_> = (0..4).map(|_| start(&place.role("leave"))).collect();
+        assert!(children.into_iter().all(ends_well));
+        assert_eq!(place.indices().len(), 1);
+        let children: Vec<_> = (0..4).map(|_| start(&place.role("touch"))).collect();
+        assert!(children.into_iter().all(ends_well));
+        // The last one out has removed it, whichever that was.
+        assert_eq!(place.indices().len(), 0);
+    }
+    let volume = place.open().unwrap();
+    (0..512).for_each(|block| expect(&volume, block * 8, block));
+    volume.close().unwrap();
+}
+
+#[test]
+fn the_last_of_those_who_close_at_once_frees_the_index() {
+    let place = Place::new(1, 64);
+    assert!(ends_well(start(&place.role("crowd"))));
+    assert_eq!(place.indices().len(), 0);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_one_of_two_is_killed() {
+    for seed in 0..2 {
+        Storm::new(1, 2, seed).run(Duration::from_secs(3));
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_some_of_four_are_killed() {
+    Storm::new(1, 4, 10).run(Duration::from_secs(4));
+    Storm::new(2, 4, 11).run(Duration::from_secs(4));
+}
