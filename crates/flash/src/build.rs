@@ -32,7 +32,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
             map: Tree { root: Word::Map.at(), segment: layout.segment },
             writing: Writing::default(),
             space: Turn::default(),
-            sending: Mutex::default(),
             opened: None,
         }
     }

@@ -1,10 +1,11 @@
 //! The commit stream: records, in the order in which the map changes.
 //!
 //! It is made in the region, in packets. A packet that was sealed does not change any more, and
-//! where it goes is known: anybody may write it, and twice if need be, because that writes the same
-//! bytes to the same place.
+//! where it goes is known: anybody may write it, one at a time, and once more if who was about to
+//! has died.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use conquest_format::volume::{HEADER_WORDS, Packet, Record};
 use conquest_format::{Offset, WORD};
@@ -177,6 +178,52 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     }
 }
 
+impl<M: Memory, H: Host> Change<'_, M, H> {
+    /// Claims packets below `to` that are sealed and that nobody writes: their numbers.
+    ///
+    /// One process at a time writes a packet: a power cut may damage what is being written, and
+    /// somebody else may have written it, flushed and said so long ago. Who has died does not write
+    /// any more once its lock is free.
+    fn claim_packets(&mut self, to: u64) -> Step<Vec<u64>> {
+        let me = self.volume.writing.number;
+        let mut claimed = Vec::new();
+        for number in self.tx.root(Word::Written)..to {
+            let is_sealed = self.tx.packet(number, Slot::Number) == number
+                && self.tx.packet(number, Slot::Stage) == Stage::Sealed as u64;
+            let writer = self.tx.packet(number, Slot::Claim);
+            let is_claimed = writer != 0 && (writer == me || self.volume.is_writing(writer)?);
+            if is_sealed && !is_claimed {
+                let at = self.tx.packet_at(number, Slot::Claim);
+                self.tx.set(at, me)?;
+                claimed.push(number);
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Notes which of the packets that were `claimed` are `written`; the others are nobody's again.
+    fn note_written(&mut self, claimed: &[u64], written: &[u64]) -> Step<()> {
+        for &number in claimed {
+            let (of, value) = match written.contains(&number) {
+                true => (Slot::Stage, Stage::Written as u64),
+                false => (Slot::Claim, 0),
+            };
+            let at = self.tx.packet_at(number, of);
+            self.tx.set(at, value)?;
+        }
+        let mut below = self.tx.root(Word::Written);
+        while self.tx.packet(below, Slot::Number) == below
+            && self.tx.packet(below, Slot::Stage) == Stage::Written as u64
+        {
+            below += 1;
+        }
+        self.tx.set(Word::Written.at(), below)?;
+        Ok(())
+    }
+}
+
+/// How long one who waits for packets that others write lets them get on.
+const PATIENCE: Duration = Duration::from_micros(100);
 /// Entries that sealing a packet and opening another one takes, with a segment begun.
 const RING_ENTRIES: u64 = 80;
 
@@ -219,53 +266,38 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
         is_it().then_some((header, bytes))
     }
 
-    /// Writes packets `from..to` that are sealed and not on the device.
-    fn write_packets(&self, from: u64, to: u64) -> Result<()> {
-        // One thread at a time: a power cut may damage what is being written, so nothing is written
-        // again once somebody may have been told that it is durable.
-        let _turn = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut written = Vec::new();
-        for number in from.max(self.root(Word::Written))..to {
-            let segment = self.layout.segment_of(self.core.packet(number, Slot::Place));
-            let hold = self.hold(segment)?;
-            // From here on the segment is not begun anew while the packet is not written.
-            let Some((header, bytes)) = self.sealed_packet(number) else {
-                continue;
-            };
-            if self.layout.segment_of(header.place) != segment {
-                continue;
-            }
-            self.write_units(header.place, &bytes)?;
-            drop(hold);
-            written.push(number);
-        }
-        if written.is_empty() {
+    /// Writes packets below `to` that are sealed, not on the device, and that nobody else is
+    /// writing; if there are none, lets those who do get on a little.
+    fn write_packets(&self, to: u64) -> Result<()> {
+        let claimed = self.change(|change| change.claim_packets(to))?;
+        if claimed.is_empty() {
+            std::thread::sleep(PATIENCE);
             return Ok(());
         }
-        self.change(|change| {
-            for &number in &written {
-                if change.tx.packet(number, Slot::Number) == number {
-                    let at = change.tx.packet_at(number, Slot::Stage);
-                    change.tx.set(at, Stage::Written as u64)?;
-                }
-            }
-            let mut below = change.tx.root(Word::Written);
-            let is_written = |number| {
-                change.tx.packet(number, Slot::Number) == number
-                    && change.tx.packet(number, Slot::Stage) == Stage::Written as u64
-            };
-            while is_written(below) {
-                below += 1;
-            }
-            change.tx.set(Word::Written.at(), below)?;
+        let mut written = Vec::new();
+        let result = claimed.iter().try_for_each(|&number| {
+            self.write_packet(number)?;
+            written.push(number);
             Ok(())
-        })
+        });
+        self.change(|change| change.note_written(&claimed, &written))?;
+        result
+    }
+
+    /// Writes packet `number`, which this process has claimed.
+    fn write_packet(&self, number: u64) -> Result<()> {
+        // So that nobody uses the segment before the last of this has landed, if we die.
+        let _hold = self.hold(self.layout.segment_of(self.core.packet(number, Slot::Place)))?;
+        match self.sealed_packet(number) {
+            Some((header, bytes)) => self.write_units(header.place, &bytes),
+            None => Ok(()),
+        }
     }
 
     /// Writes what is sealed.
     pub(crate) fn write_sealed(&self) -> Result<()> {
         let (open, _) = packet_of(self.root(Word::End));
-        self.write_packets(self.root(Word::Written), open)
+        self.write_packets(open)
     }
 
     /// Makes everything durable that was complete when this was called, by whomever: writes, trims
@@ -285,7 +317,7 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
         }
         while self.root(Word::Written) < target {
             self.check_health()?;
-            self.write_packets(self.root(Word::Written), target)?;
+            self.write_packets(target)?;
         }
         self.flush_devices(target)?;
         self.change(|change| {

@@ -30,8 +30,6 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) life: Option<u32>,
     /// Of the thread that makes space or writes a checkpoint.
     pub(crate) space: Turn,
-    /// Held by the thread that writes packets.
-    pub(crate) sending: Mutex<()>,
     /// Its files, if it was opened by paths.
     pub(crate) opened: Option<Opened>,
 }
