@@ -405,7 +405,10 @@ fn effects_are_looked_for() {
         effects.iter().find(|one| one["effect"] == "extra-call" && one["target"] == "syscall");
     assert!(call.unwrap()["original"]["value"].as_f64().unwrap() < 1.0, "{call:?}");
     let page = std::fs::read_to_string(html).unwrap();
-    assert!(page.contains("<caption>effects</caption>") && page.contains("<td>present</td>"));
+    assert!(page.contains("<caption>effects</caption>"));
+    // Which are present depends on what else the machine does.
+    let has_present = effects.iter().any(|effect| effect["present"] == true);
+    assert_eq!(page.contains("<td>present</td>"), has_present);
 }
 
 #[test]
