@@ -68,7 +68,8 @@ pub(crate) fn run(kind: &str, arguments: &[String]) -> Result<Tally, Failure> {
     }
     let mut passed_on = rest.to_vec();
     let mut limit = HAND_LIMIT;
-    if kind == "fuzz" {
+    let is_counted = passed_on.iter().any(|argument| argument == "--cases");
+    if kind == "fuzz" && !is_counted {
         let seconds = fuzz_seconds(&mut passed_on)?;
         limit = Duration::from_secs(seconds) + FUZZ_GRACE;
     }

@@ -7,6 +7,7 @@ mod child;
 mod comparators;
 mod conform;
 mod harness;
+mod lines;
 mod mutants;
 mod packages;
 mod suite;
@@ -32,16 +33,18 @@ usage: cargo xtask COMMAND
       The kill test of CRATE (testkit's kill-CRATE), for example: kill pm --kills 300
   measure CRATE [ARGUMENT...]
       The measurements of CRATE (testkit's measure-CRATE), for example: measure pm --quick
+  lines CRATE
+      Lines of code of CRATE, module by module; flash is shown beside Figure 6 of DFS.
   comparators [--rounds N] [--only SUBSTR] [--processor N]
       Whether measurements are to be believed: how often the method errs, and our measuring loop
       beside plain C, postmark, bonnie++ and fio. As root.
-  fuzz TARGET [--seconds N] [--seed S] [ARGUMENT...]
-      The fuzz target TARGET (testkit's fuzz-TARGET).
+  fuzz TARGET [--seconds N | --cases N] [--seed S] [ARGUMENT...]
+      The fuzz target TARGET (testkit's fuzz-TARGET), for example: fuzz flash --cases 100000
   mutants CRATE [--jobs N] [--only SUBSTR]... [--list] [--seconds-per-mutant S] [--all]
                 [--accepted]
       Breaks CRATE in many small ways and reports which breakages no test notices.
-  conform SUITE [--on conquest|conquest-unprivileged|tmpfs|ext4] [--only SUBSTR]...
-                [--program CONQUEST] [--mount-option OPTION]... [OPTION...]
+  conform SUITE [--on conquest|conquest-unprivileged|tmpfs|ext4|volume|space]
+                [--only SUBSTR]... [--program CONQUEST] [--mount-option OPTION]... [OPTION...]
       Lets other people's suites and real programs judge a mounted file system. As root. Suites and
       their options:
       smoke [--hold SECONDS]
@@ -89,6 +92,7 @@ fn dispatch(arguments: &[String]) -> Result<Tally, Failure> {
         "test" => none(rest).and_then(|()| suite::run()),
         "tidy" => none(rest).and_then(|()| tidy::run()),
         "explore" | "kill" | "measure" | "fuzz" => harness::run(command, rest),
+        "lines" => lines::run(rest),
         "mutants" => mutants::run(rest),
         "comparators" => comparators::run(rest),
         "conform" => conform::run(rest),

@@ -10,11 +10,17 @@ use crate::tally::Tally;
 use crate::{Failure, conform, tidy, tree};
 
 /// Commands that tests use, and the Debian package that has each.
-const NEEDED: [Need; 12] = [
+const NEEDED: [Need; 18] = [
     ("cc", "gcc"),
     ("mount", "mount"),
     ("unshare", "util-linux"),
+    ("losetup", "mount"),
+    ("fstrim", "util-linux"),
+    ("mkfs.ext3", "e2fsprogs"),
     ("mkfs.ext4", "e2fsprogs"),
+    ("e2fsck", "e2fsprogs"),
+    ("mkfs.xfs", "xfsprogs"),
+    ("xfs_repair", "xfsprogs"),
     ("fusermount3", "fuse3"),
     ("jsonschema", "python3-jsonschema"),
     ("postmark", "postmark"),
@@ -36,11 +42,13 @@ const SLICES: [(&str, [&str; 2]); 3] = [
     ("fuzz", ["--seconds", "10"]),
 ];
 
-/// What judges a mounted store: arguments of `conform`.
-const JUDGES: [&[&str]; 4] = [
+/// What judges mounted stores and volumes: arguments of `conform`.
+const JUDGES: [&[&str]; 6] = [
     &["pjdfstest", "--on", "conquest"],
     &["pjdfstest", "--on", "conquest-unprivileged"],
     &["fsx", "--on", "conquest", "--seeds", "1", "--operations", "5000"],
+    &["fsx", "--on", "volume", "--seeds", "1", "--operations", "5000", "--only", "fsx-1"],
+    &["fsx", "--on", "space", "--seeds", "1", "--operations", "5000"],
     &["programs", "--on", "conquest", "--quick"],
 ];
 

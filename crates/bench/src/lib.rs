@@ -26,6 +26,7 @@ pub mod stopwatch;
 pub mod target;
 pub mod trace;
 pub mod turns;
+pub mod volume;
 pub mod worker;
 
 mod error;

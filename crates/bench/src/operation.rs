@@ -52,8 +52,11 @@ const FAULTS_MIN: f64 = 0.01;
 /// Operations of the phase of which `whole` is known.
 fn operations(whole: &Whole, unit: Unit) -> f64 {
     match unit {
-        Unit::Files | Unit::Transactions | Unit::Attachments => whole.total.units as f64,
+        Unit::Files | Unit::Transactions | Unit::Attachments | Unit::Requests => {
+            whole.total.units as f64
+        }
         Unit::Bytes => whole.total.calls as f64,
+        Unit::Seconds | Unit::Each => 0.0,
     }
 }
 

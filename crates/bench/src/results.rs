@@ -1,21 +1,23 @@
 //! What was found.
 
 mod effect;
+mod pair;
 
 use serde::Serialize;
 
-use crate::experiment::{Measured, Phase, Whole};
+use crate::experiment::{self, Measured, On, Phase, Whole};
 use crate::parameters::Parameters;
 use crate::statistics::{self, Interval, Verdict, steady_from};
 use crate::stopwatch::{BATCH, Batch};
 use crate::target::Survives;
 
 pub use effect::Shown;
+pub use pair::Paired;
 
 /// A sample: what one run of a phase gave.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Sample {
-    /// Units per second.
+    /// Units per second; what was found, if that is no rate.
     pub rate: f64,
     /// Why it is not to be trusted, if it is not.
     pub mark: Option<&'static str>,
@@ -27,6 +29,10 @@ impl Sample {
     /// Of what was measured, without its warm-up; none if nothing was done.
     #[must_use]
     pub fn of(measured: &Measured) -> Option<Sample> {
+        if let Some(amount) = measured.amount {
+            let mark = measured.disturbance.mark();
+            return Some(Sample { rate: amount, mark, whole: None });
+        }
         let costs: Vec<f64> = measured.batches.iter().map(Batch::cost).collect();
         let steady = measured.batches.get(steady_from(&costs)..).unwrap_or_default();
         let units: u64 = steady.iter().map(|batch| batch.units).sum();
@@ -106,6 +112,24 @@ pub struct Found {
     pub rows: Vec<Row>,
 }
 
+impl Found {
+    /// Whether its targets are compared: devices are not, of which each has its own measure in it.
+    #[must_use]
+    pub fn is_compared(&self) -> bool {
+        experiment::find(self.experiment).is_none_or(|one| one.on() != On::Device)
+    }
+
+    /// How `row` compares with `base`, if that means anything.
+    #[must_use]
+    pub fn compared(&self, row: &Row, base: &Row) -> Option<(Interval, Verdict)> {
+        if !self.is_compared() {
+            return None;
+        }
+        let (ratio, verdict) = row.against(base)?;
+        Some((ratio, verdict.in_unit(self.phase.unit)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,6 +143,7 @@ mod tests {
             batches: batches.iter().map(batch).collect(),
             disturbance: Disturbance::default(),
             whole: None,
+            amount: None,
         }
     }
 
@@ -130,6 +155,8 @@ mod tests {
         assert_eq!((sample.rate, sample.mark), (1e6, None));
         assert_eq!(Sample::of(&measured(&[])), None);
         assert_eq!(Sample::of(&measured(&[(5, 1000)])).unwrap().mark, Some("short"));
+        let amount = Measured { amount: Some(2.5), ..measured(&[]) };
+        assert_eq!(Sample::of(&amount).unwrap().rate, 2.5);
         let mut disturbed = measured(&batches);
         disturbed.disturbance.reclaim = 1;
         assert_eq!(Sample::of(&disturbed).unwrap().mark, Some("reclaim"));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::calls::Answering;
-use crate::experiment::{Experiment, Measured, Need};
+use crate::experiment::{Experiment, Measured, Need, On};
 use crate::parameters::Parameters;
 use crate::process;
 use crate::random::Random;
@@ -304,6 +304,15 @@ impl Point<'_> {
         let is_memory = alive.wanted.name == Name::Memory;
         if self.count_parts() > 1 && is_memory && self.experiment.has_files() {
             return Some("it keeps nothing from one process to the next");
+        }
+        let is_device = matches!(alive.wanted.name, Name::Device(_));
+        match self.experiment.on() {
+            On::Files if is_device && self.experiment.has_files() => {
+                return Some("it is a device and has no files");
+            }
+            On::Device if !is_device => return Some("it is no device (disk and loop are)"),
+            On::Memory if !is_memory => return Some("its volume is in memory (target memory)"),
+            On::Files | On::Device | On::Memory => {}
         }
         self.experiment.lack(&alive.wanted.name)
     }

@@ -152,6 +152,15 @@ pub(crate) fn host_label(path: &Path) -> String {
     quote::message(path.as_os_str().as_bytes())
 }
 
+/// The file on the host that is at `path`, from the root and without links.
+///
+/// # Errors
+/// If there is none, with its name.
+pub(crate) fn resolved(path: &Path) -> Result<PathBuf> {
+    let found = std::fs::canonicalize(path);
+    found.map_err(|error| Reason::Rule(format!("{}: {}", host_label(path), Reason::from(error))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

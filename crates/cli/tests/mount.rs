@@ -11,13 +11,13 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, Mode, makedev, mknodat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind};
 use rustix::process::{Pid, Signal, kill_process};
+use support::mounted::{await_that, ended, mounts, server};
 use support::scene::{own_part, play};
-use support::{LIMIT, USER, assert_quiet, conquest, conquest_as, finish, refused, text};
+use support::{USER, assert_quiet, conquest, conquest_as, finish, refused, text};
 
 /// Bytes to which the stores of these tests may grow.
 const SIZE: &str = "64M";
@@ -78,41 +78,6 @@ impl Place {
         let checked = conquest(["fsck", "-n", &self.store]);
         assert!(checked.status.success(), "{checked:?}");
         assert_quiet(&conquest(["destroy", "--yes", &self.store]));
-    }
-}
-
-/// What is mounted at `point`, the topmost last: source, type and flags.
-fn mounts(point: &str) -> Vec<[String; 3]> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let lines = table.lines().filter(|line| line.split(' ').nth(4) == Some(point));
-    let fields = lines.map(|line| {
-        let (before, after) = line.split_once(" - ").unwrap();
-        let mut after = after.split(' ');
-        let [kind, source] = [(); 2].map(|()| after.next().unwrap().to_owned());
-        [source, kind, before.split(' ').nth(5).unwrap().to_owned()]
-    });
-    fields.collect()
-}
-
-/// The process that serves what is mounted at `point`: the one in `/proc` with these arguments.
-fn server(point: &str) -> Pid {
-    let pids = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
-        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let words = std::fs::read(entry.path().join("cmdline")).ok()?;
-        let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
-        let is_it = words.contains(&&b"--serving"[..]) && words.contains(&point.as_bytes());
-        is_it.then(|| Pid::from_raw(pid).unwrap())
-    });
-    let pids: Vec<Pid> = pids.collect();
-    assert_eq!(pids.len(), 1, "{pids:?}");
-    pids[0]
-}
-
-fn await_that(what: &str, is_so: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < LIMIT, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -225,15 +190,6 @@ fn start(place: &Place, options: &[&str]) -> Child {
 
 fn ask_to_end(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
-}
-
-/// What `child` has said, which has ended well.
-fn ended(mut child: Child) -> String {
-    let status = support::wait(&mut child);
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(status.success(), "{status}: {said}");
-    said
 }
 
 fn foreground(place: &Place) {

@@ -181,6 +181,26 @@ fn damage_is_found() {
 }
 
 #[test]
+fn a_superblock_is_repaired_from_the_other_one() {
+    let disk = Disk::new();
+    let one = disk.path("one");
+    printed(["volume", "create", "--size", "8M", &one]);
+    fill(&[&one], 20);
+    let len = std::fs::metadata(&one).unwrap().len();
+    for at in [0, len - UNIT as u64] {
+        spoil(&one, at, UNIT);
+        let output = conquest(["volume", "check", &one]);
+        assert!(ends(4, &output).contains("1 damages"), "{output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains(&format!("byte {at}: this copy of the superblock")), "{said}");
+        assert!(said.contains("the other one is right"), "{said}");
+        let output = conquest(["volume", "scrub", &one]);
+        assert!(ends(1, &output).contains("1 damages, all repaired"), "{output:?}");
+        assert!(printed(["volume", "check", &one]).contains("as it should be"));
+    }
+}
+
+#[test]
 fn what_a_mirror_has_is_repaired() {
     let disk = Disk::new();
     let [one, two] = [disk.path("one"), disk.path("two")];

@@ -1,6 +1,6 @@
 //! The index of a volume, made from what its devices say.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use conquest_format::volume::{LIVES_MAX, Life};
 use conquest_format::{Offset, PAGE, WORD};
@@ -9,12 +9,14 @@ use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Tx};
 
 use crate::Result;
+use crate::buffers::Buffers;
 use crate::change::{Change, Step, Stop};
 use crate::device::Device;
 use crate::index::{self, Of, Use, Word, Words, position, use_word};
 use crate::kinds;
 use crate::layout::Layout;
 use crate::map::{Extent, Tree};
+use crate::order::Order;
 use crate::recover::{Recovered, Segment, recover};
 use crate::turn::Turn;
 use crate::volume::Volume;
@@ -31,6 +33,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
             layout,
             map: Tree { root: Word::Map.at(), segment: layout.segment },
             writing: Writing::default(),
+            queues: Mutex::default(),
+            order: Order::default(),
+            buffers: Buffers::default(),
+            packets: [const { OnceLock::new() }; index::RING as usize],
             space: Turn::default(),
             opened: None,
         }
@@ -133,10 +139,21 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
+    /// A number for the life that begins with the root of this `sequence`. If that root is lost,
+    /// the next life begins with the same sequence, at the same place: what is there of the lost
+    /// one must not be taken for a part of it.
+    fn draw_life(&self, sequence: u64) -> Result<u64> {
+        let mut drawn = [0; 3];
+        rustix::rand::getrandom(&mut drawn, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| self.device_error("draw a number for", 0, 3, errno.into()))?;
+        let [low, middle, high] = drawn.map(u64::from);
+        Ok(sequence | (low | middle << 8 | high << 16) << LIFE_SHIFT)
+    }
+
     /// Begins a new life of the volume: from now on its stream goes on in segments that are free.
     fn begin_life(&mut self, recovered: Recovered) -> Result<()> {
         let Recovered { root, packet, has_begun, .. } = recovered;
-        let life = root.sequence + 1;
+        let life = self.draw_life(root.sequence + 1)?;
         let mut lives = root.lives;
         if !has_begun {
             lives.pop();
@@ -149,7 +166,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             (Word::LastSequence, root.sequence),
             (Word::RootPacket, first),
             (Word::RootCheckpoint, checkpoint.map_or(0, |checkpoint| checkpoint.id)),
-            (Word::LastCheckpoint, life << CHECKPOINT_SHIFT),
+            (Word::LastCheckpoint, (root.sequence + 1) << CHECKPOINT_SHIFT),
             (Word::LastRooted, checkpoint.map_or(0, |checkpoint| checkpoint.id)),
             (Word::CheckpointUnits, checkpoint.map_or(0, |checkpoint| checkpoint.units)),
             (Word::Written, packet),
@@ -160,6 +177,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             (Word::Applied, end),
             (Word::NextStream, u64::MAX),
         ])?;
+        self.make_ready()?;
         let (place, generation) = self.stage(|change| {
             let (segment, generation) = change.begin_segment(Use::Stream, 0)?;
             // It is nobody's second choice.
@@ -179,5 +197,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 }
 
+/// The bits of a life's number above these are drawn.
+pub(crate) const LIFE_SHIFT: u32 = 40;
 /// Checkpoints of a life have ids of their own.
 const CHECKPOINT_SHIFT: u32 = 24;

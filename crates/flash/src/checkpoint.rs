@@ -6,13 +6,16 @@
 //! what the walk has seen must be in the stream for good: the root that names the checkpoint is
 //! written when the stream is durable to where the walk ended.
 
+use std::io::ErrorKind;
+
 use conquest_format::volume::{Checkpoint, Item, ItemWriter, Leaf, Life, Root, Sums};
 use conquest_format::{Offset, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::change::Change;
-use crate::index::{LOCK, Of, Slot, Use, Word, Words, packet_of};
+use crate::index::{Count, LOCK, Of, Slot, Use, Word, Words, packet_of};
+use crate::members::erase_segment;
 use crate::segments::CHECKPOINT_LEAVES;
 use crate::volume::Volume;
 use crate::writer::Hold;
@@ -105,6 +108,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return Ok(());
         }
         self.change(|change| {
+            change.count_units(Count::Checkpoints, writing.units)?;
             if change.tx.root(Word::RootCheckpoint) < id {
                 change.tx.set(Word::RootCheckpoint.at(), id)?;
                 change.tx.set(Word::RootPacket.at(), life.packet)?;
@@ -177,27 +181,47 @@ impl<M: Memory, H: Host> Volume<M, H> {
         lives: Vec<Life>,
     ) -> Result<bool> {
         let id = checkpoint.map_or(0, |checkpoint| checkpoint.id);
-        let taken = self.change(|change| {
-            // Of two who write checkpoints, the newest root is to name the newer one: what the
-            // other one needs may be used again.
-            if change.tx.root(Word::LastRooted) > id {
-                return Ok(None);
+        let mut root = Root { sequence: 0, checkpoint, durable: 0, lives };
+        loop {
+            let taken = self.change(|change| {
+                // Of two who write checkpoints, the newest root is to name the newer one: what the
+                // other one needs may be used again.
+                if change.tx.root(Word::LastRooted) > id {
+                    return Ok(None);
+                }
+                let sequence = change.tx.root(Word::LastSequence) + 1;
+                change.tx.set(Word::LastSequence.at(), sequence)?;
+                change.tx.set(Word::LastRooted.at(), id)?;
+                Ok(Some((sequence, change.tx.root(Word::Durable))))
+            })?;
+            let Some((sequence, durable)) = taken else {
+                return Ok(false);
+            };
+            (root.sequence, root.durable) = (sequence, durable);
+            if self.write_root_unit(&root)? {
+                self.flush_now()?;
+                return Ok(true);
             }
-            let sequence = change.tx.root(Word::LastSequence) + 1;
-            change.tx.set(Word::LastSequence.at(), sequence)?;
-            change.tx.set(Word::LastRooted.at(), id)?;
-            Ok(Some((sequence, change.tx.root(Word::Durable))))
-        })?;
-        let Some((sequence, durable)) = taken else {
-            return Ok(false);
-        };
-        let place = self.layout.root_place(sequence);
-        let _hold = self.hold(self.layout.segment_of(place))?;
+        }
+    }
+
+    /// Writes `root` to its place; false if that has been written to before, in vain, and can't be
+    /// once more.
+    fn write_root_unit(&self, root: &Root) -> Result<bool> {
+        let place = self.layout.root_place(root.sequence);
+        let segment = self.layout.segment_of(place);
+        let _hold = self.hold(segment)?;
+        if place == self.layout.first_place(segment) {
+            erase_segment(self.device.as_ref(), &self.layout, segment)?;
+        }
         let mut unit = vec![0; self.layout.unit as usize];
-        Root { sequence, checkpoint, durable, lives }.fill(self.layout.bind, &mut unit);
-        self.write_units(place, &unit)?;
-        self.flush_now()?;
-        Ok(true)
+        root.fill(self.layout.bind, &mut unit);
+        match self.write_units(place, &unit) {
+            Err(Error::Device { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
+                Ok(false)
+            }
+            outcome => outcome.map(|()| true),
+        }
     }
 }
 

@@ -9,12 +9,11 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::change::{Change, Step};
-use crate::index::{Of, Use, Word, Words, packet_of};
+use crate::gather::Gathered;
+use crate::index::{Of, Slot, Use, Word, Words, packet_of};
 use crate::map::Extent;
 use crate::segments::{Room, Temperature};
-use crate::transfer::digests;
 use crate::volume::Volume;
-use crate::writer::Hold;
 use crate::{Error, Result};
 
 /// One of so many segments is cleaned ahead, and most that are.
@@ -26,12 +25,12 @@ const AT_ONCE: u64 = 1024;
 const PUBLISHED: usize = 32;
 
 /// Units that were copied.
-struct Copied {
+struct Copied<'g> {
     /// Where the map led.
     old: Extent,
     /// Where they are now.
     room: Room,
-    digests: Vec<u32>,
+    digests: &'g [u32],
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
@@ -44,23 +43,32 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let _turn = self.take_turn()?;
         let ahead = (self.layout.segments / SHARE).clamp(1, TOGETHER);
         let (mut idle, mut waits) = (0, 0);
+        let mut unreadable = None;
+        let mut last = 0;
         while self.trim_some()? {}
         self.flush()?;
+        self.level()?;
         loop {
             self.check_health()?;
-            let before = self.count_free()?;
+            self.make_ready()?;
+            let free = self.count_free()?;
+            // Copying may need a segment before it gains one.
+            idle = if free > last { 0 } else { idle + 1 };
+            last = free;
             let wanted = self.left_by(Temperature::Hot) + segments;
             let (unnamed, unrooted) = self.dead_segments();
-            let is_free = before >= wanted;
-            if is_free && before + unnamed >= wanted + 2 * ahead {
+            let is_free = free >= wanted;
+            let missing = (wanted + 2 * ahead).saturating_sub(free + unnamed);
+            if is_free && missing == 0 {
                 return Ok(());
             }
-            let can_clean = before > self.left_by(Temperature::Cold) + 1;
-            let has_done = if !is_free && before + unnamed >= wanted {
+            let spare = free.saturating_sub(self.left_by(Temperature::Cold) + 1);
+            let most = missing.min(spare).min(TOGETHER);
+            let has_done = if !is_free && free + unnamed >= wanted {
                 self.name_durable().map(|()| true)?
             } else if unrooted > 2 * ahead + self.checkpoint_needs() {
                 self.checkpoint().map(|()| true)?
-            } else if can_clean && self.clean_best(!is_free)? {
+            } else if self.clean_best(most, !is_free, &mut unreadable)? {
                 true
             } else if unnamed > 0 && !is_free {
                 self.name_durable().map(|()| true)?
@@ -69,173 +77,219 @@ impl<M: Memory, H: Host> Volume<M, H> {
             } else {
                 false
             };
-            let after = self.count_free()?;
-            // Copying may need a segment before it gains one.
-            idle = if after > before { 0 } else { idle + 1 };
             if !has_done && self.await_holds(&mut waits)? {
                 continue;
             }
             if idle > 2 * self.layout.segments || !has_done {
-                return if is_free { Ok(()) } else { Err(self.no_space()) };
+                return match unreadable {
+                    _ if is_free => Ok(()),
+                    Some(error) => Err(error),
+                    None => Err(self.no_space()),
+                };
             }
+        }
+    }
+
+    /// Gets what has been left in a segment for too long out of it, if there is space for that.
+    fn level(&self) -> Result<()> {
+        let Some(segment) = self.laggard() else {
+            return Ok(());
+        };
+        if self.count_free()? <= self.left_by(Temperature::Cold) + 1 {
+            return Ok(());
+        }
+        match self.clean_as(segment, Temperature::Cold2) {
+            Ok(_) | Err(Error::NoSpace { .. }) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
     /// Segments that can be begun anew.
     pub(crate) fn count_free(&self) -> Result<u64> {
-        self.change(|change| Ok(self.free_segments(&change.tx)?.0))
+        self.change(|change| Ok(self.free_segments(&change.tx, false)?.0))
     }
 
-    /// Cleans the segment that gains most, or, if space `is_short`, most at once; whether there is
-    /// any, and space for it.
-    fn clean_best(&self, is_short: bool) -> Result<bool> {
-        let Some(segment) = self.victim(is_short) else {
-            return Ok(false);
-        };
-        match self.clean(segment) {
-            Ok(()) => Ok(true),
-            Err(Error::NoSpace { .. }) => Ok(false),
-            Err(error) => Err(error),
+    /// Cleans up to `most` segments, those that gain most, or, if space `is_short`, most at once;
+    /// whether there was any, and space for it. Why something is `unreadable` there, if it is.
+    fn clean_best(
+        &self,
+        most: u64,
+        is_short: bool,
+        unreadable: &mut Option<Error>,
+    ) -> Result<bool> {
+        let mut has_done = false;
+        for segment in self.victims(most as usize, is_short) {
+            match self.clean(segment) {
+                Ok(why) => {
+                    *unreadable = why.or(unreadable.take());
+                    has_done = true;
+                }
+                Err(Error::NoSpace { .. }) => break,
+                Err(error) => return Err(error),
+            }
         }
+        Ok(has_done)
     }
 
     /// Segments in which nothing is in use, and which wait for a flush; or for a checkpoint.
     fn dead_segments(&self) -> (u64, u64) {
         let core = self.core.as_ref();
+        let (open, _) = packet_of(core.root(Word::End));
+        let current = self.layout.segment_of(core.packet(open, Slot::Place));
+        let (named, rooted) = (core.root(Word::Named), core.root(Word::RootPacket));
+        let next = core.root(Word::NextStream);
         let (mut unnamed, mut unrooted) = (0, 0);
         for segment in 0..self.layout.segments {
             if core.segment(segment, Of::Live) > 0 {
                 continue;
             }
             let touched = core.segment(segment, Of::Touched);
-            let last = core.segment(segment, Of::Last);
-            let current = self.layout.segment_of(
-                core.packet(packet_of(core.root(Word::End)).0, crate::index::Slot::Place),
-            );
             match core.usage(segment).0 {
-                Use::Stream if segment == current || segment == core.root(Word::NextStream) => {}
-                Use::Stream if last >= core.root(Word::RootPacket) => unrooted += 1,
-                Use::Payload | Use::Stream if touched >= core.root(Word::Named) && touched > 0 => {
-                    unnamed += 1;
-                }
+                Use::Stream if segment == current || segment == next => {}
+                Use::Stream if core.segment(segment, Of::Last) >= rooted => unrooted += 1,
+                Use::Payload | Use::Stream if touched >= named && touched > 0 => unnamed += 1,
                 _ => {}
             }
         }
         (unnamed, unrooted)
     }
 
-    /// The segment whose cleaning gains most for what it costs; if space `is_short`, whatever it is
-    /// that others will die of.
-    fn victim(&self, is_short: bool) -> Option<u64> {
+    /// Up to `most` segments whose cleaning gains most for what it costs, the best one first; if
+    /// space `is_short`, whatever it is that others will die of.
+    fn victims(&self, most: usize, is_short: bool) -> Vec<u64> {
         let core = self.core.as_ref();
         let (open, _) = packet_of(core.root(Word::End));
-        let current = self.layout.segment_of(core.packet(open, crate::index::Slot::Place));
-        let is_open = |segment: u64| {
-            let words = [Word::OpenHot, Word::OpenCold, Word::OpenCold2];
-            segment == current
-                || segment == core.root(Word::NextStream)
-                || words.iter().any(|&word| core.root(word) == segment + 1)
-        };
+        let in_use = self.segments_in_use();
         let score = |segment: u64| {
             let live = core.segment(segment, Of::Live);
-            let age = open.saturating_sub(core.segment(segment, Of::Birth)) + 1;
-            let age = if is_short { 1 } else { age };
             let dead = self.layout.segment.saturating_sub(live);
-            u128::from(dead) * u128::from(age.isqrt()) * 1048576
-                / u128::from(self.layout.segment + live)
+            if live == 0 || dead == 0 || !self.can_be_cleaned(segment, &in_use) {
+                return 0.0;
+            }
+            let age = open.saturating_sub(core.segment(segment, Of::Birth)) + 1;
+            let age = if is_short { 1.0 } else { (age as f64).sqrt() };
+            dead as f64 * age / (self.layout.segment + live) as f64
         };
-        (0..self.layout.segments)
-            .filter(|&segment| matches!(core.usage(segment).0, Use::Payload | Use::Stream))
-            .filter(|&segment| core.segment(segment, Of::Live) > 0 && !is_open(segment))
-            .max_by_key(|&segment| score(segment))
-            .filter(|&segment| score(segment) > 0)
+        let scores = (0..self.layout.segments).map(|segment| (score(segment), segment));
+        let mut best: Vec<(f64, u64)> = Vec::with_capacity(most + 1);
+        for found in scores.filter(|(score, _)| *score > 0.0) {
+            if best.len() < most || best.last().is_some_and(|(least, _)| found.0 > *least) {
+                let at = best.partition_point(|(score, _)| *score >= found.0);
+                best.insert(at, found);
+                best.truncate(most);
+            }
+        }
+        best.into_iter().map(|(_, segment)| segment).collect()
     }
 
-    /// Copies what is in use in `segment` elsewhere.
-    pub(crate) fn clean(&self, segment: u64) -> Result<()> {
+    /// The segments in which the stream goes on, or that have room for payload.
+    pub(crate) fn segments_in_use(&self) -> [Option<u64>; 5] {
+        let core = self.core.as_ref();
+        let (open, _) = packet_of(core.root(Word::End));
+        let current = self.layout.segment_of(core.packet(open, Slot::Place));
+        let payload = |word| core.root(word).checked_sub(1);
+        [
+            payload(Word::OpenHot),
+            payload(Word::OpenCold),
+            payload(Word::OpenCold2),
+            Some(current),
+            Some(core.root(Word::NextStream)),
+        ]
+    }
+
+    /// Whether there is something in `segment` that can be copied elsewhere, and nothing is added,
+    /// as to those `in_use`.
+    pub(crate) fn can_be_cleaned(&self, segment: u64, in_use: &[Option<u64>]) -> bool {
+        let core = self.core.as_ref();
+        matches!(core.usage(segment).0, Use::Payload | Use::Stream)
+            && core.segment(segment, Of::Live) > core.segment(segment, Of::Unreadable)
+            && !in_use.contains(&Some(segment))
+    }
+
+    /// Copies what is in use in `segment` elsewhere; why some of it can't be read, if that is so.
+    pub(crate) fn clean(&self, segment: u64) -> Result<Option<Error>> {
         let core = self.core.as_ref();
         let temperature = match (core.usage(segment).0, core.segment(segment, Of::Age)) {
             (Use::Payload, age) if age > 0 => Temperature::Cold2,
             _ => Temperature::Cold,
         };
-        let live = self.change(|change| change.live_extents(segment))?;
-        let mut batch: Vec<Extent> = Vec::new();
-        let mut units = 0;
-        for extent in live {
-            if units + extent.len > AT_ONCE && !batch.is_empty() {
-                self.copy(&batch, temperature)?;
-                batch.clear();
-                units = 0;
-            }
-            units += extent.len;
-            batch.push(extent);
-        }
-        self.copy(&batch, temperature)
+        self.clean_as(segment, temperature)
     }
 
-    /// Copies `extents`, in their order, and publishes the copies.
-    pub(crate) fn copy(&self, extents: &[Extent], temperature: Temperature) -> Result<()> {
-        let size = self.layout.unit;
-        let mut bytes = Vec::new();
-        for extent in extents {
-            let start = bytes.len();
-            bytes.resize(start + (extent.len * size) as usize, 0);
-            let part = bytes.get_mut(start..).unwrap_or_default();
-            // What is overwritten meanwhile is copied in vain.
-            self.read_units(extent.unit, part)?;
+    /// [`Self::clean`], to segments for `temperature`.
+    fn clean_as(&self, segment: u64, temperature: Temperature) -> Result<Option<Error>> {
+        // Otherwise it might be begun anew, and the same unit come to the same place.
+        let _hold = self.hold(segment)?;
+        let (live, generation) =
+            self.change(|change| Ok((change.live_extents(segment)?, change.tx.usage(segment).1)))?;
+        let (mut unreadable, mut error) = (0, None);
+        let mut rest = live.as_slice();
+        while !rest.is_empty() {
+            let mut units = 0;
+            let few = rest.iter().take_while(|extent| {
+                units += extent.len;
+                units <= AT_ONCE
+            });
+            let (now, later) = rest.split_at(few.count().max(1));
+            let gathered = self.gather(now, generation)?;
+            self.relocate(&gathered, temperature)?;
+            unreadable += gathered.unreadable;
+            error = error.or(gathered.error);
+            rest = later;
         }
-        let mut copied = Vec::new();
-        let mut holds = Vec::new();
-        let mut rest: &[u8] = &bytes;
-        let mut open: Option<Room> = None;
-        let mut written = 0;
-        let mut waiting: &[u8] = &[];
-        for extent in extents {
-            let mut old = *extent;
-            while old.len > 0 {
-                let room = match open.take().filter(|room| room.len > 0) {
-                    Some(room) => room,
-                    None => {
-                        self.write_waiting(&mut waiting, &mut written)?;
-                        let wanted = rest.len() as u64 / size;
-                        let (room, hold) = self.room(temperature, wanted)?;
-                        holds.push(hold);
-                        let len = (room.len * size) as usize;
-                        let (now, _) = rest.split_at(len.min(rest.len()));
-                        waiting = now;
-                        written = room.place;
-                        room
-                    }
+        if unreadable > 0 {
+            self.change(|change| {
+                let at = change.tx.segment_at(segment, Of::Unreadable);
+                Ok(change.tx.set(at, unreadable)?)
+            })?;
+        }
+        Ok(error)
+    }
+
+    /// Copies one unit elsewhere, if it is at `place` and can be read.
+    pub(crate) fn copy_unit(&self, unit: u64, place: u64) -> Result<()> {
+        let segment = self.layout.segment_of(place);
+        let _hold = self.hold(segment)?;
+        let generation = self.change(|change| Ok(change.tx.usage(segment).1))?;
+        let gathered = self.gather(&[Extent { unit, place, len: 1 }], generation)?;
+        self.relocate(&gathered, Temperature::Cold)
+    }
+
+    /// Writes what was gathered elsewhere, and publishes the copies.
+    fn relocate(&self, gathered: &Gathered<'_>, temperature: Temperature) -> Result<()> {
+        let size = self.layout.unit as usize;
+        let all = gathered.digests.len() as u64;
+        let mut originals = gathered.extents.iter().copied();
+        let mut original: Option<Extent> = None;
+        let (mut copied, mut holds) = (Vec::new(), Vec::new());
+        let mut done = 0;
+        while done < all {
+            let bytes = gathered.bytes.get(done as usize * size..all as usize * size);
+            let (mut room, hold) = self.write_to_room(temperature, bytes.unwrap_or_default())?;
+            holds.push(hold);
+            while room.len > 0 {
+                let Some(old) = original.take().or_else(|| originals.next()) else {
+                    break;
                 };
                 let len = old.len.min(room.len);
-                let (now, later) = rest.split_at((len * size) as usize);
-                rest = later;
+                let digests = gathered.digests.get(done as usize..(done + len) as usize);
                 copied.push(Copied {
                     old: Extent { len, ..old },
                     room: Room { len, ..room },
-                    digests: digests(now, size),
+                    digests: digests.unwrap_or_default(),
                 });
-                old = Extent { unit: old.unit + len, place: old.place + len, len: old.len - len };
-                open = Some(Room { place: room.place + len, len: room.len - len, ..room });
+                original = old.within(old.unit + len, old.end());
+                room = Room { place: room.place + len, len: room.len - len, ..room };
+                done += len;
             }
         }
-        self.write_waiting(&mut waiting, &mut written)?;
         self.publish(&copied)?;
-        drop::<Vec<Hold<'_, M, H>>>(holds);
-        Ok(())
-    }
-
-    /// Writes what waits for its room to be full.
-    fn write_waiting(&self, waiting: &mut &[u8], place: &mut u64) -> Result<()> {
-        if !waiting.is_empty() {
-            self.write_units(*place, waiting)?;
-        }
-        *waiting = &[];
+        drop(holds);
         Ok(())
     }
 
     /// Makes the map lead to copies, where it still leads to the originals.
-    fn publish(&self, copied: &[Copied]) -> Result<()> {
+    fn publish(&self, copied: &[Copied<'_>]) -> Result<()> {
         for some in copied.chunks(PUBLISHED) {
             self.change(|change| {
                 for copy in some {
@@ -276,7 +330,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     }
 
     /// Adds the records that lead to `copy`, for what the map still leads to the original of.
-    fn publish(&mut self, copy: &Copied) -> Step<()> {
+    fn publish(&mut self, copy: &Copied<'_>) -> Step<()> {
         let Copied { old, room, digests } = copy;
         let (mut at, end) = (old.unit, old.end());
         while let Some(extent) = self.volume.find(&self.tx, at)? {

@@ -11,13 +11,13 @@ use conquest_pm::memory::Memory;
 use conquest_pm::{FreshRun, Object, Tx};
 
 use crate::Result;
-use crate::kinds::{self, Names, Node, Ring, Trims, Writer};
+use crate::kinds::{self, Counts, Names, Node, Ring, Trims, Writer};
 use crate::layout::Layout;
 
 /// The lock.
 pub(crate) const LOCK: u32 = 0;
 /// What this program makes and understands.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 /// Packets that the region keeps: each until it is on the device.
 pub(crate) const RING: u64 = 32;
 
@@ -88,6 +88,8 @@ pub(crate) enum Word {
     OpenCold2,
     /// The writer whose turn it is to make space, 0 if it is nobody's.
     Turn,
+    /// Leads to what is counted.
+    Counts,
     /// First of the words that lead to the table of segments.
     Segments = 32,
 }
@@ -96,6 +98,22 @@ impl Word {
     pub(crate) const fn at(self) -> Offset {
         STATE_ROOTS.plus(self as u64 * WORD)
     }
+}
+
+/// What is counted since the index was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Count {
+    /// Units that users have written.
+    Asked,
+    /// Units of packets that were sealed, payload included.
+    Packets,
+    /// Units of room that was given out for what users write.
+    Placed,
+    /// The same for what cleaning copies.
+    Copied,
+    /// Units of checkpoints.
+    Checkpoints,
 }
 
 /// Position in the stream: a packet's number and words of records in it.
@@ -163,6 +181,12 @@ pub(crate) enum Of {
     Last,
     /// How often what is in it was copied by cleaning, at least.
     Age,
+    /// Units in use that cleaning could not read.
+    Unreadable,
+    /// Whether it was erased since it was in use, where segments have to be.
+    Ready,
+    /// Whether writing to it has failed: it is not begun again.
+    Worn,
 }
 
 /// Words of a segment.
@@ -253,6 +277,15 @@ pub(crate) trait Words {
     fn packet(&self, number: u64, of: Slot) -> u64 {
         self.word(self.packet_at(number, of))
     }
+
+    /// Where a count is.
+    fn count_at(&self, of: Count) -> Offset {
+        Offset::new(self.root(Word::Counts)).plus(of as u64 * WORD)
+    }
+
+    fn count(&self, of: Count) -> u64 {
+        self.word(self.count_at(of))
+    }
 }
 
 impl<M: Memory, H: Host> Words for Tx<'_, M, H> {
@@ -291,6 +324,7 @@ pub(crate) fn kind_table(layout: &Layout) -> KindTable {
         (Ring::KIND, KindSpec::object(kinds::RING)),
         (Writer::KIND, KindSpec::object(kinds::WRITER)),
         (Trims::KIND, KindSpec::object(kinds::TRIMS)),
+        (Counts::KIND, KindSpec::object(kinds::COUNTS)),
         (kinds::SUMS, sums),
         (kinds::PACKET, Some(KindSpec::RUN)),
         (kinds::SEGMENTS, Some(KindSpec::RUN)),
@@ -314,7 +348,10 @@ pub(crate) fn make<M: Memory, H: Host>(
         tx.set(Word::Ring.at(), ring.offset().bytes())?;
         let trims = tx.alloc::<Trims>()?;
         let trims = tx.seal(trims);
-        tx.set(Word::Trims.at(), trims.offset().bytes())
+        tx.set(Word::Trims.at(), trims.offset().bytes())?;
+        let counts = tx.alloc::<Counts>()?;
+        let counts = tx.seal(counts);
+        tx.set(Word::Counts.at(), counts.offset().bytes())
     })?;
     for table in 0..layout.segments.div_ceil(PER_TABLE) {
         let at = Word::Segments.at().plus(table * WORD);

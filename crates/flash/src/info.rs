@@ -9,8 +9,9 @@ use conquest_pm::media::{Mapped, OsHost};
 use conquest_pm::memory::Memory;
 
 use crate::Result;
+use crate::build::LIFE_SHIFT;
 use crate::device::Device;
-use crate::index::{LOCK, Use, Word, Words, packet_of};
+use crate::index::{Count, LOCK, Of, Use, Word, Words, packet_of};
 use crate::layout::Layout;
 use crate::map::Measure;
 use crate::volume::Volume;
@@ -31,6 +32,12 @@ pub struct Info {
     pub used: u64,
     /// Units that are reserved.
     pub reserved: u64,
+    /// Units in use that cleaning could not read: scrubbing tells which.
+    pub unreadable: u64,
+    /// What was written since the index was made.
+    pub written: Written,
+    /// How often segments were begun since the volume was made.
+    pub wear: Wear,
     /// The map.
     pub map: Measure,
     /// The stream.
@@ -63,6 +70,43 @@ pub struct Segments {
     pub bad: u64,
 }
 
+/// Units that were written since the index was made; write amplification is the sum of all but
+/// [`Self::asked`], divided by that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Written {
+    /// By users.
+    pub asked: u64,
+    /// Packets of the stream, with the payload in them.
+    pub packets: u64,
+    /// Payload of users that is no part of packets.
+    pub placed: u64,
+    /// Copies by cleaning.
+    pub copied: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+}
+
+impl Written {
+    /// To the devices.
+    #[must_use]
+    pub const fn all(&self) -> u64 {
+        self.packets + self.placed + self.copied + self.checkpoints
+    }
+}
+
+/// How often segments were begun, but for those of roots and those out of use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Wear {
+    /// The one that was least often.
+    pub least: u64,
+    /// The one that was most often.
+    pub most: u64,
+    /// All together.
+    pub sum: u64,
+}
+
 /// The stream, by the numbers of its packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -75,6 +119,18 @@ pub struct Stream {
     pub durable: u64,
     /// The first one that recovery reads.
     pub first: u64,
+}
+
+/// How much of a volume is in use, in units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Usage {
+    /// That can have payload or be reserved.
+    pub capacity: u64,
+    /// With payload; also what is being trimmed, until that is done.
+    pub used: u64,
+    /// That are reserved.
+    pub reserved: u64,
 }
 
 /// What a volume is for life.
@@ -111,6 +167,15 @@ impl<M: Memory, H: Host> Volume<M, H> {
             capacity: self.layout.capacity(),
             used: core.root(Word::Live),
             reserved: core.root(Word::Reserved),
+            unreadable: self.unreadable(),
+            written: Written {
+                asked: core.count(Count::Asked),
+                packets: core.count(Count::Packets),
+                placed: core.count(Count::Placed),
+                copied: core.count(Count::Copied),
+                checkpoints: core.count(Count::Checkpoints),
+            },
+            wear: self.wear(),
             map,
             stream: Stream {
                 open: packet_of(core.root(Word::End)).0,
@@ -122,9 +187,40 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 0 => 0,
                 _ => core.root(Word::CheckpointUnits),
             },
-            life: core.root(Word::Life),
+            life: core.root(Word::Life) & ((1 << LIFE_SHIFT) - 1),
             writers: core.root(Word::WriterNumber),
         })
+    }
+
+    fn unreadable(&self) -> u64 {
+        let core = self.core.as_ref();
+        let of = |segment| {
+            let live = core.segment(segment, Of::Live);
+            core.segment(segment, Of::Unreadable).min(live)
+        };
+        (0..self.layout.segments).map(of).sum()
+    }
+
+    fn wear(&self) -> Wear {
+        let used = (0..self.layout.segments).map(|segment| self.core.usage(segment));
+        let worn = used.filter(|(used, _)| !matches!(used, Use::Anchor | Use::Bad));
+        let begin = Wear { least: u64::MAX, ..Wear::default() };
+        let all = worn.fold(begin, |Wear { least, most, sum }, (_, begun)| Wear {
+            least: least.min(begun),
+            most: most.max(begun),
+            sum: sum + begun,
+        });
+        Wear { least: all.least.min(all.most), ..all }
+    }
+
+    /// How much of the volume is in use: a part of [`Volume::info`] that costs nothing.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        Usage {
+            capacity: self.layout.capacity(),
+            used: self.root(Word::Live),
+            reserved: self.root(Word::Reserved),
+        }
     }
 
     fn count_segments(&self) -> Result<Segments> {
@@ -134,6 +230,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         for segment in 0..self.layout.segments {
             let count = match core.usage(segment).0 {
                 _ if self.is_reusable(core, segment, &held) => &mut found.free,
+                _ if core.segment(segment, Of::Worn) > 0 => &mut found.bad,
                 Use::Payload => &mut found.payload,
                 Use::Stream => &mut found.stream,
                 Use::Checkpoint => &mut found.checkpoint,

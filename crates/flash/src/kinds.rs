@@ -65,6 +65,17 @@ impl Object for Trims {
 /// Bytes of [`Trims`].
 pub(crate) const TRIMS: u64 = 256;
 
+/// Numbers that tell what has happened.
+#[derive(Debug)]
+pub(crate) struct Counts;
+
+impl Object for Counts {
+    const KIND: Kind = kind(9);
+}
+
+/// Bytes of [`Counts`].
+pub(crate) const COUNTS: u64 = 64;
+
 /// Checksums of a segment: an object or a run, by their size.
 pub(crate) const SUMS: Kind = kind(5);
 /// Bytes of packets: runs.

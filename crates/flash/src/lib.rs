@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 mod apply;
+mod beside;
+mod buffers;
 mod build;
 mod change;
 mod check;
@@ -15,6 +17,7 @@ mod checkpoint;
 mod clean;
 pub mod device;
 mod error;
+mod gather;
 mod index;
 mod info;
 pub mod kinds;
@@ -24,7 +27,10 @@ mod members;
 mod names;
 mod open;
 mod operations;
+mod order;
+mod queue;
 mod recover;
+mod reserve;
 mod segments;
 mod stream;
 mod transfer;
@@ -36,9 +42,10 @@ mod writer;
 
 pub use check::Finding;
 pub use error::{Error, Result};
-pub use info::{Identity, Info, Segments, Stream};
+pub use info::{Identity, Info, Segments, Stream, Usage, Wear, Written};
 pub use members::{Body, NewVolume, assemble, create};
 pub use open::{OpenOptions, create_at, open_device};
 pub use operations::RANGES_MAX;
+pub use queue::{Completion, Job, Queue, Request};
 pub use verify::{Damage, Verified, Verifying};
 pub use volume::Volume;

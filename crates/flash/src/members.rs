@@ -7,7 +7,7 @@ use conquest_format::kind::KindTable;
 use conquest_format::volume::{ANCHORS, Arrangement, Life, Root, SIZE, Superblock, UNIT, UNIT_MAX};
 use conquest_format::{GROUP, PAGE};
 
-use crate::device::{Device, Inset, Mirrored, Striped};
+use crate::device::{Device, InOrder, Inset, Mirrored, Striped};
 use crate::index::{self, SEGMENTS_MAX};
 use crate::layout::Layout;
 use crate::{Error, Result};
@@ -58,17 +58,17 @@ fn failed(
 /// # Errors
 /// [`Error::Shape`], those of the devices.
 pub fn create(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<()> {
-    let first = plan(members, new)?;
-    for (number, member) in (0..).zip(members) {
+    let members: Vec<_> = members.iter().cloned().map(writable).collect();
+    let first = plan(&members, new)?;
+    for (number, member) in (0..).zip(&members) {
         let superblock = Superblock { member: number, len: member.len(), ..first };
-        let bytes = superblock.to_bytes();
         for at in [0, last_place(member.as_ref())] {
-            let written = member.write(at, &bytes);
-            written.map_err(failed(member.as_ref(), "write", at, SIZE as u64))?;
+            write_superblock(member.as_ref(), at, &superblock)?;
         }
     }
-    let body = Body { device: combined(members, &first)?, superblock: first };
+    let body = Body { device: combined(&members, &first)?, superblock: first };
     let layout = Layout::new(&first);
+    erase_segment(body.device.as_ref(), &layout, 0)?;
     let place = layout.first_place(ANCHORS);
     let lives = vec![Life { life: 1, packet: 1, place, generation: 1 }];
     let mut unit = vec![0; layout.unit as usize];
@@ -90,17 +90,18 @@ fn plan(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<Superblock> {
     if !unit.is_power_of_two() || unit > UNIT_MAX {
         return Err(shape_error(first.as_ref(), "its physical blocks are larger than 64 KiB"));
     }
-    if limits.clone().any(|limits| limits.erase.is_some()) {
-        return Err(shape_error(first.as_ref(), "it has to be erased before it is written"));
-    }
-    let start = START;
+    let erase = limits.clone().filter_map(|limits| limits.erase).max().unwrap_or(1);
+    let start = START.next_multiple_of(erase);
     let least = members.iter().map(|member| last_place(member.as_ref())).min().unwrap_or(0);
     let share = least.saturating_sub(start);
     let count = match new.arrangement {
         Arrangement::Striped => members.len() as u64,
         Arrangement::Mirrored => 1,
     };
-    let segment = new.segment.unwrap_or_else(|| fitting(share * count / unit));
+    let segment = new.segment.unwrap_or_else(|| fitting(share * count / unit).max(erase / unit));
+    if !(segment * unit).is_multiple_of(erase) {
+        return Err(shape_error(first.as_ref(), "segments have to be whole erase blocks"));
+    }
     let rows = share / (unit * segment.max(1));
     let superblock = Superblock {
         uuid: new.uuid,
@@ -132,9 +133,56 @@ fn fitting(units: u64) -> u64 {
     if wished < 16 { 16 } else { (1 << wished.ilog2()).clamp(16, 65536) }
 }
 
-/// Where the second superblock of a member stands.
+/// Where the second superblock of a member stands: in its last page, or erase block.
 pub(crate) fn last_place(member: &dyn Device) -> u64 {
-    (member.len() / PAGE * PAGE).saturating_sub(SIZE as u64)
+    let whole = member.limits().erase.unwrap_or(PAGE);
+    (member.len() / whole * whole).saturating_sub(whole)
+}
+
+/// Bytes that a superblock takes on `member`.
+fn superblock_bytes(member: &dyn Device) -> usize {
+    SIZE.next_multiple_of(member.limits().block as usize)
+}
+
+/// Writes a copy of `superblock` to byte `at` of `member`.
+pub(crate) fn write_superblock(
+    member: &dyn Device,
+    at: u64,
+    superblock: &Superblock,
+) -> Result<()> {
+    let mut bytes = superblock.to_bytes().to_vec();
+    bytes.resize(superblock_bytes(member), 0);
+    erase(member, at)?;
+    member.write(at, &bytes).map_err(failed(member, "write", at, bytes.len() as u64))
+}
+
+/// `member`, written as others are if it has to be written in order.
+fn writable(member: Arc<dyn Device>) -> Arc<dyn Device> {
+    match member.limits().erase {
+        Some(_) => Arc::new(InOrder(member)),
+        None => member,
+    }
+}
+
+/// Erases the erase block at `at` if `member` has any.
+fn erase(member: &dyn Device, at: u64) -> Result<()> {
+    match member.limits().erase {
+        Some(bytes) => {
+            let erased = member.discard(at, bytes);
+            erased.map_err(failed(member, "erase", at, bytes))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Erases `segment`, if the device of all members has to be.
+pub(crate) fn erase_segment(device: &dyn Device, layout: &Layout, segment: u64) -> Result<()> {
+    if device.limits().erase.is_none() {
+        return Ok(());
+    }
+    let bytes = layout.segment * layout.unit;
+    let at = layout.first_place(segment) * layout.unit;
+    device.discard(at, bytes).map_err(failed(device, "erase", at, bytes))
 }
 
 /// The segments of all members as one device.
@@ -165,7 +213,7 @@ fn combined(members: &[Arc<dyn Device>], superblock: &Superblock) -> Result<Arc<
 /// [`Error::Member`], those of the devices.
 pub fn assemble(members: Vec<Arc<dyn Device>>) -> Result<Body> {
     let mut found = Vec::new();
-    for member in members {
+    for member in members.into_iter().map(writable) {
         found.push((superblock_of(member.as_ref())?, member));
     }
     found.sort_by_key(|(superblock, _)| superblock.member);
@@ -201,21 +249,28 @@ pub fn assemble(members: Vec<Arc<dyn Device>>) -> Result<Body> {
 pub(crate) fn superblock_of(member: &dyn Device) -> Result<Superblock> {
     let mut why = None;
     for at in [0, last_place(member)] {
-        let mut bytes = [0; SIZE];
-        if member.read(at, &mut bytes).is_err() {
-            continue;
-        }
-        match Superblock::from_bytes(&bytes) {
-            Ok(found) if found.len > member.len() => {
+        match superblock_at(member, at) {
+            None => {}
+            Some(Ok(found)) if found.len > member.len() => {
                 why = Some("it is shorter than it was");
             }
-            Ok(found) => return Ok(found),
+            Some(Ok(found)) => return Ok(found),
             // At the end of one that has become shorter, there is none.
-            Err(what) => why = why.or(Some(what)),
+            Some(Err(what)) => why = why.or(Some(what)),
         }
     }
     let what = why.unwrap_or("it can't be read");
     Err(Error::Member { device: member.name().to_owned(), what })
+}
+
+/// The superblock of `member` at `at`, or what is wrong with it; none if it can't be read.
+pub(crate) fn superblock_at(
+    member: &dyn Device,
+    at: u64,
+) -> Option<core::result::Result<Superblock, &'static str>> {
+    let mut bytes = vec![0; superblock_bytes(member)];
+    member.read(at, &mut bytes).ok()?;
+    bytes.first_chunk().map(Superblock::from_bytes)
 }
 
 impl Body {

@@ -5,7 +5,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::change::{Change, Step};
-use crate::index::{Word, Words};
+use crate::index::{Count, Word, Words};
 use crate::layout::INLINE;
 use crate::map::{Extent, UNIT_MAX};
 use crate::segments::{Room, Temperature};
@@ -19,6 +19,8 @@ use crate::{Error, Result};
 const AT_ONCE: u64 = 1 << 20;
 /// Most ranges of an atomic write.
 pub const RANGES_MAX: usize = 256;
+/// Segments to which writing fails before a write does.
+const FAILURES_MAX: u32 = 4;
 /// Bytes of payload of an atomic write that go into packets, at most: the rest gets room of its
 /// own, as a packet waits for those before it.
 const INLINE_AT_ONCE: u64 = 4 * INLINE;
@@ -55,7 +57,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(count)
     }
 
-    fn check_blocks(&self, block: u64, count: u64) -> Result<()> {
+    pub(crate) fn check_blocks(&self, block: u64, count: u64) -> Result<()> {
         let most = UNIT_MAX.saturating_mul(self.per_unit());
         match block.checked_add(count) {
             Some(end) if end <= most || most == u64::MAX => Ok(()),
@@ -90,18 +92,23 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// # Errors
     /// [`Error::Range`], [`Error::NoSpace`], those of the devices.
     pub fn write(&self, block: u64, bytes: &[u8]) -> Result<()> {
+        self.write_told(block, bytes).map(drop)
+    }
+
+    /// [`Self::write`]: the packet with the last record of it.
+    pub(crate) fn write_told(&self, block: u64, bytes: &[u8]) -> Result<u64> {
         self.check_range(block, bytes.len())?;
-        let (mut block, mut rest) = (block, bytes);
+        let (mut block, mut rest, mut packet) = (block, bytes, 0);
         while !rest.is_empty() {
             let skip = block % self.per_unit() * BLOCK;
             // So that what follows begins with a unit.
             let len = (AT_ONCE - skip).min(rest.len() as u64);
             let (now, later) = rest.split_at(len as usize);
-            self.write_atomic(&[(block, now)])?;
+            packet = self.write_ranges(&[(block, now)], false)?;
             block += len / BLOCK;
             rest = later;
         }
-        Ok(())
+        Ok(packet)
     }
 
     /// Writes several ranges at once: after a failure of any kind all of them are as they were, or
@@ -111,6 +118,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// [`Error::Range`], also if two overlap; [`Error::TooMany`]; [`Error::NoSpace`]; those of the
     /// devices.
     pub fn write_atomic(&self, ranges: &[(u64, &[u8])]) -> Result<()> {
+        self.write_ranges(ranges, false).map(drop)
+    }
+
+    /// [`Self::write_atomic`], or [`Self::write_reserved`]: the packet with the last record of it.
+    pub(crate) fn write_ranges(&self, ranges: &[(u64, &[u8])], is_reserved: bool) -> Result<u64> {
         self.check_ranges(ranges)?;
         loop {
             let mut owned = Vec::new();
@@ -120,15 +132,16 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let holds = self.place(&mut parts)?;
             let done = self.change(|change| {
                 if !change.are_as_expected(&expected)? {
-                    return Ok(false);
+                    return Ok(None);
                 }
-                change.check_space(&parts)?;
+                change.take_space(&parts, is_reserved)?;
                 change.write_parts(&parts)?;
-                Ok(true)
+                Ok(Some(change.last_packet()))
             })?;
             drop(holds);
-            if done {
-                return self.flush_if_due();
+            if let Some(packet) = done {
+                self.flush_if_due()?;
+                return Ok(packet);
             }
         }
     }
@@ -253,11 +266,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
             }
             let mut rest = part.bytes;
             while !rest.is_empty() {
-                let most = rest.len() as u64 / self.layout.unit;
-                let (room, hold) = self.room(Temperature::Hot, most)?;
-                let bytes = (room.len * self.layout.unit) as usize;
-                let (now, later) = rest.split_at(bytes.min(rest.len()));
-                self.write_units(room.place, now)?;
+                let (room, hold) = self.write_to_room(Temperature::Hot, rest)?;
+                let (_, later) = rest.split_at((room.len * self.layout.unit) as usize);
                 part.rooms.push(room);
                 holds.push(hold);
                 rest = later;
@@ -266,12 +276,33 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(holds)
     }
 
-    /// Room for up to `wanted` units, as many as a record can name; and the hold of its segment.
-    pub(crate) fn room(
+    /// Writes as much of `bytes` as a record can name to room of its own: which, and the hold of
+    /// its segment. A place that can't be written is avoided from then on.
+    pub(crate) fn write_to_room(
         &self,
         temperature: Temperature,
-        wanted: u64,
+        bytes: &[u8],
     ) -> Result<(Room, Hold<'_, M, H>)> {
+        let mut failures = 0;
+        loop {
+            let (room, hold) = self.room(temperature, bytes.len() as u64 / self.layout.unit)?;
+            let part = bytes.get(..(room.len * self.layout.unit) as usize);
+            match self.write_room(&room, part.unwrap_or_default()) {
+                Ok(()) => return Ok((room, hold)),
+                Err(error) => {
+                    let segment = self.layout.segment_of(room.place);
+                    self.change(|change| change.retire(segment))?;
+                    failures += 1;
+                    if failures == FAILURES_MAX {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Room for up to `wanted` units, as many as a record can name; and the hold of its segment.
+    fn room(&self, temperature: Temperature, wanted: u64) -> Result<(Room, Hold<'_, M, H>)> {
         let hold = self.spare_hold()?;
         let wanted = wanted.min(Record::sums_in(self.layout.record_room()));
         let room = self.change(|change| change.take_room(temperature, wanted, &hold))?;
@@ -279,7 +310,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Flushes if much has been written since somebody did: recovery has to read it all.
-    fn flush_if_due(&self) -> Result<()> {
+    pub(crate) fn flush_if_due(&self) -> Result<()> {
         self.trim_some()?;
         match self.root(Word::Unflushed) > UNFLUSHED_MAX {
             true => self.flush(),
@@ -417,18 +448,17 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         self.append(&Record::Hole { unit: from, len }, true)
     }
 
-    /// Refuses if the space does not suffice for `parts`.
-    fn check_space(&mut self, parts: &[Part<'_>]) -> Step<()> {
-        let most = self.volume.layout.capacity();
+    /// Refuses if the space does not suffice for `parts`; takes what is reserved for them, if
+    /// `is_reserved`.
+    fn take_space(&mut self, parts: &[Part<'_>], is_reserved: bool) -> Step<()> {
         let used = self.tx.root(Word::Live) + self.tx.root(Word::Reserved);
-        let wanted: u64 = parts.iter().map(|part| part.digests.len() as u64).sum();
-        if used + wanted <= most {
+        let all: u64 = parts.iter().map(|part| part.digests.len() as u64).sum();
+        if !is_reserved && used + all <= self.volume.layout.capacity() {
             return Ok(());
         }
-        // What is being trimmed still counts.
+        // What is being trimmed counts, too.
         while self.trim_some()? {}
-        let used = self.tx.root(Word::Live) + self.tx.root(Word::Reserved);
-        let mut new = wanted;
+        let mut new = all;
         for part in parts {
             let (mut at, end) = (part.unit, part.unit + part.digests.len() as u64);
             while let Some(extent) = self.volume.find(&self.tx, at)? {
@@ -439,8 +469,11 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
                 at = extent.end();
             }
         }
-        if used + new > most && new > 0 {
-            return Err(self.volume.no_space().into());
+        let reserved = self.tx.root(Word::Reserved);
+        let taken = if is_reserved { new.min(reserved) } else { 0 };
+        self.refuse_full(new - taken)?;
+        if taken > 0 {
+            self.set_reserved(reserved - taken, false)?;
         }
         Ok(())
     }
@@ -471,6 +504,6 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let bytes: u64 = parts.iter().map(|part| part.bytes.len() as u64).sum();
         let unflushed = self.tx.root(Word::Unflushed) + bytes;
         self.tx.set(Word::Unflushed.at(), unflushed)?;
-        Ok(())
+        self.count_units(Count::Asked, bytes / size)
     }
 }

@@ -172,7 +172,7 @@ impl Reading<'_> {
                     }
                     break;
                 };
-                number += 1;
+                number = number.saturating_add(1);
                 (place, generation) = self.after(&found.header);
                 packets.push(found);
             }
@@ -208,7 +208,8 @@ impl Reading<'_> {
 
     /// Whether packet `number`, which can't be read at `place`, was flushed: one behind it says so.
     fn goes_on(&self, life: u64, number: u64, place: u64, before: Option<&Found>) -> bool {
-        let near = place + 1..place + self.layout.rest_of(place).min(RING * 2);
+        let rest = self.layout.rest_of(place).min(RING * 2);
+        let near = place.saturating_add(1)..place.saturating_add(rest);
         let next = before.map(|found| self.layout.first_place(found.header.next));
         near.chain(next).filter(|&at| at != place).any(|at| {
             let header = self.parsed(at, |unit| Packet::from_unit(self.layout.bind, unit));

@@ -8,7 +8,7 @@ use conquest_pm::memory::Memory;
 
 use crate::Result;
 use crate::change::{Change, Step, Stop};
-use crate::index::{Of, Use, Word, Words, new_run, packet_of, use_word};
+use crate::index::{Count, Of, Use, Word, Words, new_run, packet_of, use_word};
 use crate::kinds;
 use crate::layout::Layout;
 use crate::volume::Volume;
@@ -95,7 +95,14 @@ impl<M: Memory, H: Host> Volume<M, H> {
     ///   name.
     /// - No root that recovery might use needs it.
     /// - Nobody has room in it, alive, stopped, or dead with requests under way: it is not `held`.
+    /// - It is erased, where segments have to be, and writing to it has not failed.
     pub(crate) fn is_reusable(&self, words: &impl Words, segment: u64, held: &[u64]) -> bool {
+        let is_ready = !self.is_ordered() || words.segment(segment, Of::Ready) > 0;
+        is_ready && words.segment(segment, Of::Worn) == 0 && self.is_dead(words, segment, held)
+    }
+
+    /// Whether nobody needs anything of `segment` any more, as [`Self::is_reusable`] says.
+    pub(crate) fn is_dead(&self, words: &impl Words, segment: u64, held: &[u64]) -> bool {
         let (used, _) = words.usage(segment);
         let is_needed = match used {
             Use::Anchor | Use::Bad => true,
@@ -115,17 +122,27 @@ impl<M: Memory, H: Host> Volume<M, H> {
         is_named && held.binary_search(&segment).is_err()
     }
 
-    /// Segments that can be begun anew: how many, and the one that was begun least often.
-    pub(crate) fn free_segments(&self, words: &impl Words) -> Result<(u64, Option<u64>)> {
+    /// Segments that can be begun anew: how many, and the one that was begun least often; or that
+    /// was most often, for what is not expected to change.
+    pub(crate) fn free_segments(
+        &self,
+        words: &impl Words,
+        is_for_long: bool,
+    ) -> Result<(u64, Option<u64>)> {
         let held = self.held_segments(words)?;
+        let core = self.core.as_ref();
         let mut count = 0;
         let mut best: Option<(u64, u64)> = None;
         for segment in 0..self.layout.segments {
-            if self.is_reusable(words, segment, &held) {
+            // Most are in use. One in which a change under way has made the last unit dead is not
+            // free before that was flushed.
+            let is_live = core.segment(segment, Of::Live) > 0;
+            if !is_live && self.is_reusable(words, segment, &held) {
                 count += 1;
-                let (_, generation) = words.usage(segment);
-                if best.is_none_or(|(least, _)| generation < least) {
-                    best = Some((generation, segment));
+                let (_, begun) = words.usage(segment);
+                let rank = if is_for_long { u64::MAX - begun } else { begun };
+                if best.is_none_or(|(least, _)| rank < least) {
+                    best = Some((rank, segment));
                 }
             }
         }
@@ -136,7 +153,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
 impl<M: Memory, H: Host> Change<'_, M, H> {
     /// A free segment, begun for `used`, if that leaves `left` others; and its generation.
     pub(crate) fn begin_segment(&mut self, used: Use, left: u64) -> Step<(u64, u64)> {
-        let (free, best) = self.volume.free_segments(&self.tx)?;
+        self.begin_one(used, left, false)
+    }
+
+    /// The same; for what is expected to stay, if it `is_for_long`.
+    fn begin_one(&mut self, used: Use, left: u64, is_for_long: bool) -> Step<(u64, u64)> {
+        let (free, best) = self.volume.free_segments(&self.tx, is_for_long)?;
         let Some(segment) = best.filter(|_| free > left) else {
             return Err(Stop::Segments);
         };
@@ -164,6 +186,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             (Of::Next, 0),
             (Of::Last, 0),
             (Of::Age, 0),
+            (Of::Unreadable, 0),
+            (Of::Ready, 0),
         ];
         for (of, value) in words {
             self.tx.set(self.tx.segment_at(segment, of), value)?;
@@ -212,7 +236,28 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         hold.set(segment)?;
         let at = self.tx.segment_at(segment, Of::Next);
         self.tx.set(at, next + len)?;
+        let counted = match temperature {
+            Temperature::Hot => Count::Placed,
+            Temperature::Cold | Temperature::Cold2 => Count::Copied,
+        };
+        self.count_units(counted, len)?;
         Ok(Room { place: layout.first_place(segment) + next, len, generation })
+    }
+
+    /// Notes that writing to `segment` has failed: it gives no more room, and is not begun again.
+    pub(crate) fn retire(&mut self, segment: u64) -> Step<()> {
+        for open in OPEN {
+            if self.tx.root(open) == segment + 1 {
+                self.tx.set(open.at(), 0)?;
+            }
+        }
+        Ok(self.tx.set(self.tx.segment_at(segment, Of::Worn), 1)?)
+    }
+
+    /// Counts `units` more.
+    pub(crate) fn count_units(&mut self, of: Count, units: u64) -> Step<()> {
+        let at = self.tx.count_at(of);
+        Ok(self.tx.set(at, self.tx.word(at) + units)?)
     }
 
     /// Begins the segment into which payload of `temperature` goes.
@@ -221,7 +266,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         // What follows is one part: nothing is put into a segment whose record is missing, and the
         // stream does not go to the segment itself.
         self.ensure_words(BEGIN_WORDS)?;
-        let (segment, generation) = self.begin_segment(Use::Payload, left)?;
+        let is_for_long = temperature == Temperature::Cold2 && self.volume.levels_wear();
+        let (segment, generation) = self.begin_one(Use::Payload, left, is_for_long)?;
         self.append(&Record::Begin { segment, generation }, true)?;
         let age = self.tx.segment_at(segment, Of::Age);
         self.tx.set(age, temperature as u64)?;

@@ -4,7 +4,7 @@
 //! where it goes is known: anybody may write it, one at a time, and once more if who was about to
 //! has died.
 
-use std::sync::PoisonError;
+use std::sync::{OnceLock, PoisonError};
 use std::time::Duration;
 
 use conquest_format::volume::{HEADER_WORDS, Packet, Record};
@@ -15,7 +15,7 @@ use conquest_pm::memory::Memory;
 
 use crate::Result;
 use crate::change::{Change, Step, Stop};
-use crate::index::{Of, RING, Slot, Stage, Use, Word, Words, packet_of, position};
+use crate::index::{Count, Of, RING, Slot, Stage, Use, Word, Words, packet_of, position};
 use crate::kinds;
 use crate::segments::Temperature;
 
@@ -75,11 +75,17 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         Ok((place, self.tx.packet(packet, Slot::Generation), count))
     }
 
-    /// The bytes of packet `packet` in the region.
+    /// The bytes of packet `packet` in the region. They are looked for once: they stay where they
+    /// are as long as there is the index.
     fn packet_run(&self, packet: u64) -> Result<Place> {
+        let known = self.volume.packets.get((packet % RING) as usize);
+        if let Some(&place) = known.and_then(OnceLock::get) {
+            return Ok(place);
+        }
         let data = Offset::new(self.tx.packet(packet, Slot::Data));
         let pages = self.volume.layout.packet_pages();
-        Ok(self.volume.core.resolve_run(data, pages, kinds::PACKET)?)
+        let place = self.volume.core.resolve_run(data, pages, kinds::PACKET)?;
+        Ok(known.map_or(place, |known| *known.get_or_init(|| place)))
     }
 
     /// Ends the open packet and opens the next one.
@@ -100,6 +106,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         ];
         let all = self.tx.root(Word::StreamUnits) + units;
         self.tx.set(Word::StreamUnits.at(), all)?;
+        self.count_units(Count::Packets, units)?;
         for (of, value) in sealed {
             self.tx.set(self.tx.packet_at(packet, of), value)?;
         }
@@ -167,6 +174,12 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         Ok(())
     }
 
+    /// The packet with the last record.
+    pub(crate) fn last_packet(&self) -> u64 {
+        let (packet, words) = packet_of(self.tx.root(Word::End));
+        if words == 0 { packet.saturating_sub(1) } else { packet }
+    }
+
     /// Seals the open packet if there is anything in it: the number below which all is sealed.
     pub(crate) fn seal_all(&mut self) -> Step<u64> {
         let (packet, words) = packet_of(self.tx.root(Word::End));
@@ -222,48 +235,49 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     }
 }
 
+/// Bytes of packets that are written by one request, at most.
+const AT_ONCE: u64 = 1 << 20;
 /// How long one who waits for packets that others write lets them get on.
 const PATIENCE: Duration = Duration::from_micros(100);
 /// Entries that sealing a packet and opening another one takes, with a segment begun.
 const RING_ENTRIES: u64 = 80;
 
 impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
-    /// The header of packet `number` and its bytes from the region, as they go to the device; none
-    /// if it is not there, or on the device already.
-    pub(crate) fn sealed_packet(&self, number: u64) -> Option<(Packet, Vec<u8>)> {
+    /// The header of packet `number`, if it is sealed and not on the device yet.
+    fn sealed_packet(&self, number: u64) -> Option<Packet> {
         let slot = |of| self.core.packet(number, of);
-        let is_it = || {
-            slot(Slot::Number) == number
-                && slot(Slot::Stage) == Stage::Sealed as u64
-                && self.root(Word::Written) <= number
-        };
-        if !is_it() {
-            return None;
-        }
         let layout = self.layout;
         let header = Packet {
             life: self.root(Word::Life),
             number,
             place: slot(Slot::Place),
             generation: slot(Slot::Generation),
-            units: slot(Slot::Units).min(1 + layout.payload_units()),
+            units: slot(Slot::Units).clamp(1, 1 + layout.payload_units()),
             words: slot(Slot::Words).min(layout.record_room()),
             durable: slot(Slot::Durable),
             next: slot(Slot::Next),
             next_generation: slot(Slot::NextGeneration),
         };
-        let mut bytes = vec![0; (header.units * layout.unit) as usize];
-        let data = Offset::new(slot(Slot::Data));
-        let (first, payload) = bytes.split_at_mut(layout.unit as usize);
+        let is_sealed = slot(Slot::Stage) == Stage::Sealed as u64;
+        (slot(Slot::Number) == number && is_sealed).then_some(header)
+    }
+
+    /// The bytes of the packet of `header` from the region, as they go to the device, to `bytes`.
+    fn copy_packet(&self, header: &Packet, bytes: &mut [u8]) {
+        let layout = self.layout;
+        let data = Offset::new(self.core.packet(header.number, Slot::Data));
+        let Some((first, payload)) = bytes.split_at_mut_checked(layout.unit as usize) else {
+            return;
+        };
         let records = (HEADER_WORDS as u64 * WORD) as usize;
         let end = records + (header.words * WORD) as usize;
+        // It was something else before.
+        first.fill(0);
         if let Some(records) = first.get_mut(records..end) {
             self.core.memory().read(data.plus(HEADER_WORDS as u64 * WORD), records);
         }
         self.core.memory().read(data.plus(layout.unit), payload);
         header.fill(layout.bind, first);
-        self.core.memory().load_fence();
-        is_it().then_some((header, bytes))
     }
 
     /// Writes packets below `to` that are sealed, not on the device, and that nobody else is
@@ -275,23 +289,59 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
             return Ok(());
         }
         let mut written = Vec::new();
-        let result = claimed.iter().try_for_each(|&number| {
-            self.write_packet(number)?;
-            written.push(number);
-            Ok(())
-        });
+        let result = self.write_claimed(&claimed, &mut written);
         self.change(|change| change.note_written(&claimed, &written))?;
         result
     }
 
-    /// Writes packet `number`, which this process has claimed.
-    fn write_packet(&self, number: u64) -> Result<()> {
-        // So that nobody uses the segment before the last of this has landed, if we die.
-        let _hold = self.hold(self.layout.segment_of(self.core.packet(number, Slot::Place)))?;
-        match self.sealed_packet(number) {
-            Some((header, bytes)) => self.write_units(header.place, &bytes),
-            None => Ok(()),
+    /// Writes the packets that this process has `claimed`, those beside each other as one; which
+    /// ones were `written`.
+    fn write_claimed(&self, claimed: &[u64], written: &mut Vec<u64>) -> Result<()> {
+        // Whoever claims packets keeps them until they are noted as written.
+        let packets: Vec<Packet> =
+            claimed.iter().filter_map(|&number| self.sealed_packet(number)).collect();
+        let most = AT_ONCE / self.layout.unit;
+        if let Some(first) = packets.first() {
+            self.await_packets(first.number)?;
         }
+        let mut rest = packets.as_slice();
+        while let Some(first) = rest.first() {
+            let mut end = first.place;
+            let few = rest.iter().take_while(|packet| {
+                let is_beside = packet.place == end
+                    && self.layout.segment_of(end) == self.layout.segment_of(first.place);
+                end += packet.units;
+                is_beside && end - first.place <= most
+            });
+            let (now, later) = rest.split_at(few.count().max(1));
+            self.write_beside(now)?;
+            written.extend(now.iter().map(|packet| packet.number));
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Writes packets that are beside each other in a segment.
+    fn write_beside(&self, packets: &[Packet]) -> Result<()> {
+        let Some(first) = packets.first() else {
+            return Ok(());
+        };
+        // So that nobody uses the segment before the last of this has landed, if we die.
+        let _hold = self.hold(self.layout.segment_of(first.place))?;
+        let units: u64 = packets.iter().map(|packet| packet.units).sum();
+        let mut bytes = self.lend((units * self.layout.unit) as usize)?;
+        let mut rest: &mut [u8] = &mut bytes;
+        for packet in packets {
+            let (part, behind) = rest.split_at_mut((packet.units * self.layout.unit) as usize);
+            self.copy_packet(packet, part);
+            rest = behind;
+        }
+        let outcome = self.write_units(first.place, &bytes);
+        if outcome.is_err() && self.is_ordered() {
+            // Nobody can write to that place any more.
+            self.fail()?;
+        }
+        outcome
     }
 
     /// Writes what is sealed.

@@ -111,21 +111,52 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Reads whole units from `unit` on.
     pub(crate) fn read_units(&self, unit: u64, into: &mut [u8]) -> Result<()> {
         self.check_health()?;
-        let bytes = |units: u64| (units * self.layout.unit) as usize;
         let (mut at, mut rest) = (unit, into);
         while !rest.is_empty() {
-            for piece in self.look(at, rest.len() as u64 / self.layout.unit)? {
-                let (part, behind) = rest.split_at_mut(bytes(piece.len).min(rest.len()));
-                match &piece.found {
-                    None => part.fill(0),
-                    Some(found) if self.read_found(found, part)? => {}
-                    Some(_) => self.read_again(&piece, part)?,
-                }
-                at += piece.len;
-                rest = behind;
+            let pieces = self.look(at, rest.len() as u64 / self.layout.unit)?;
+            let units: u64 = pieces.iter().map(|piece| piece.len).sum();
+            let len = ((units * self.layout.unit) as usize).min(rest.len());
+            let (now, behind) = rest.split_at_mut(len);
+            match pieces.as_slice() {
+                [piece] => self.read_piece(piece, now)?,
+                pieces => self.read_pieces(pieces, now)?,
             }
+            at += units;
+            rest = behind;
         }
         Ok(())
+    }
+
+    fn read_piece(&self, piece: &Piece, into: &mut [u8]) -> Result<()> {
+        match &piece.found {
+            None => into.fill(0),
+            Some(found) if self.read_found(found, into)? => {}
+            Some(_) => self.read_again(piece, into)?,
+        }
+        Ok(())
+    }
+
+    /// Reads pieces that follow each other, side by side as far as they are on the devices.
+    fn read_pieces(&self, pieces: &[Piece], into: &mut [u8]) -> Result<()> {
+        let mut rest = into;
+        let (mut on_devices, mut others) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            let len = ((piece.len * self.layout.unit) as usize).min(rest.len());
+            let (part, behind) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = behind;
+            match &piece.found {
+                Some(found) if found.inline.is_none() => on_devices.push((piece, found, part)),
+                _ => others.push((piece, part)),
+            }
+        }
+        let wanted = on_devices.iter_mut().map(|(_, found, part)| (found.place, &mut **part));
+        let done = self.read_beside(&mut wanted.collect::<Vec<_>>());
+        for ((piece, found, part), is_read) in on_devices.into_iter().zip(done) {
+            if !is_read || !self.is_what_was(found, part) {
+                others.push((piece, part));
+            }
+        }
+        others.into_iter().try_for_each(|(piece, part)| self.read_piece(piece, part))
     }
 
     /// Reads what is at `found`; whether it is what was written there.
@@ -134,12 +165,16 @@ impl<M: Memory, H: Host> Volume<M, H> {
             Some(at) => self.core.memory().read(at, into),
             None => self.read_at(found.place, into)?,
         }
-        // If the segment was begun anew meanwhile, it may be anything by now.
-        let (_, generation) = self.core.usage(self.layout.segment_of(found.place));
-        Ok(generation == found.generation && self.is_right(found, into))
+        Ok(self.is_what_was(found, into))
     }
 
-    fn is_right(&self, found: &Found, bytes: &[u8]) -> bool {
+    /// Whether `bytes`, which were read from where they were `found`, are what was written there.
+    pub(crate) fn is_what_was(&self, found: &Found, bytes: &[u8]) -> bool {
+        // If the segment was begun anew meanwhile, it may be anything by now.
+        let (_, generation) = self.core.usage(self.layout.segment_of(found.place));
+        if generation != found.generation {
+            return false;
+        }
         let units = bytes.chunks(self.layout.unit as usize).zip(&found.sums);
         (found.place..).zip(units).all(|(place, (unit, &sum))| {
             self.layout.bind.sum(place, found.generation, digest(unit)) == sum

@@ -105,8 +105,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
         *extents = left;
     }
 
-    /// Takes some of what is being trimmed out of the map; whether there is more.
-    pub(crate) fn trim_some(&self) -> Result<bool> {
+    /// Takes some of what is being trimmed out of the map; whether there is more. Until that is
+    /// done its space counts as used. Whoever writes does some of it; who has time can do it all.
+    ///
+    /// # Errors
+    /// Those of the region.
+    pub fn trim_some(&self) -> Result<bool> {
         if self.root(Word::TrimCount) == 0 {
             return Ok(false);
         }

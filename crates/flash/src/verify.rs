@@ -2,14 +2,12 @@
 
 use std::path::PathBuf;
 
-use conquest_format::volume::{Arrangement, BLOCK, SIZE, Superblock};
+use conquest_format::volume::{Arrangement, BLOCK};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::device::Device;
-use crate::map::Extent;
-use crate::members::last_place;
-use crate::segments::Temperature;
+use crate::members::{last_place, superblock_at, write_superblock};
 use crate::transfer::{Found, Piece, digests};
 use crate::volume::Volume;
 use crate::{Error, Result};
@@ -42,6 +40,10 @@ pub enum Damage {
         device: PathBuf,
         /// Byte of the device.
         at: u64,
+        /// The other one of the device can be.
+        is_elsewhere: bool,
+        /// It was written anew from that.
+        is_repaired: bool,
     },
     /// The index contradicts itself.
     Structure {
@@ -126,13 +128,22 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return;
         };
         for device in &opened.devices {
-            for at in [0, last_place(device.as_ref())] {
-                let mut bytes = [0; SIZE];
-                let is_read = device.read(at, &mut bytes).is_ok();
-                if !is_read || Superblock::from_bytes(&bytes).is_err() {
-                    let device = device.name().to_owned();
-                    (how.found)(Damage::Superblock { device, at });
+            let device = device.as_ref();
+            let places = [0, last_place(device)];
+            let found =
+                places.map(|at| superblock_at(device, at).and_then(core::result::Result::ok));
+            // One that is of something else does not say what is to be here.
+            let right = found.iter().flatten().find(|found| found.uuid == opened.superblock.uuid);
+            for (at, found) in places.into_iter().zip(&found) {
+                if found.is_some() && found.as_ref() == right {
+                    continue;
                 }
+                let is_repaired = how.repair
+                    && right.is_some_and(|right| {
+                        write_superblock(device, at, right).is_ok() && device.flush().is_ok()
+                    });
+                let (is_elsewhere, device) = (right.is_some(), device.name().to_owned());
+                (how.found)(Damage::Superblock { device, at, is_elsewhere, is_repaired });
             }
         }
     }
@@ -202,7 +213,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         if how.repair {
             for index in all.iter().filter(|index| is_elsewhere(index)) {
                 let (unit, place) = (piece.unit + index, found.place + index);
-                self.copy(&[Extent { unit, place, len: 1 }], Temperature::Cold)?;
+                self.copy_unit(unit, place)?;
             }
         }
         let per = self.layout.unit / BLOCK;

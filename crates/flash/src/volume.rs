@@ -1,18 +1,20 @@
 //! A volume that this process has open.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use conquest_pm::Core;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
+use conquest_pm::{Core, Place};
 
+use crate::buffers::{Buffers, Lent};
 use crate::device::Device;
-use crate::index::{VERSION, Word, Words};
+use crate::index::{RING, VERSION, Word, Words};
 use crate::layout::Layout;
 use crate::map::Tree;
 use crate::members::Body;
 use crate::open::Opened;
+use crate::order::Order;
 use crate::turn::Turn;
 use crate::writer::Writing;
 use crate::{Error, Result};
@@ -24,6 +26,14 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) layout: Layout,
     pub(crate) map: Tree,
     pub(crate) writing: Writing,
+    /// How far segments are written, where that is to be in order.
+    pub(crate) order: Order,
+    /// Memory for transfers.
+    pub(crate) buffers: Buffers,
+    /// Queues of the devices' files that nobody uses.
+    pub(crate) queues: Mutex<Vec<conquest_uring::Queue>>,
+    /// Where packets are in the region, as far as somebody has looked.
+    pub(crate) packets: [OnceLock<Place>; RING as usize],
     /// Packets below were flushed, as far as this value has done it.
     pub(crate) flushed: Mutex<u64>,
     /// Which process of a line of descent has opened it: what it holds is not its children's.
@@ -63,7 +73,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let what = "their index of the volume is that of another release";
             return Err(Error::InUse { device: volume.name(), what });
         }
+        volume.refuse_others()?;
         volume.become_writer()?;
+        volume.close_open_segments()?;
         Ok(volume)
     }
 
@@ -74,6 +86,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     pub(crate) fn name(&self) -> PathBuf {
         self.path().to_owned()
+    }
+
+    /// Memory for a transfer.
+    pub(crate) fn lend(&self, bytes: usize) -> Result<Lent<'_>> {
+        let lent = self.buffers.lend(bytes);
+        lent.map_err(|source| self.device_error("get memory for", 0, bytes as u64, source))
     }
 
     /// Bytes of a unit: what maps, checksums and allocation are in. Writes of whole units need no

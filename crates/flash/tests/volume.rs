@@ -3,9 +3,14 @@
 
 mod volumes;
 
-use conquest_flash::Error;
+use std::sync::Arc;
+
+use conquest_flash::device::Device;
+use conquest_flash::{Error, NewVolume, assemble, create};
+use conquest_format::volume::Arrangement;
 use conquest_testkit::Rng;
-use volumes::{Model, TestVolume, device, recovered};
+use conquest_testkit::flash::{Event, Medium, Recorder};
+use volumes::{Model, TestVolume, UNIT, device, recovered};
 
 /// Blocks of the space that tests use.
 const SPACE: u64 = 8 * 16 * 30;
@@ -129,6 +134,28 @@ fn what_was_flushed_survives_one_restart_after_the_other() {
 }
 
 #[test]
+fn a_life_whose_root_is_lost_does_not_come_back() {
+    let device = device(64);
+    let write = |volume: &TestVolume, model: &mut Model, unit: u64, number: u64| {
+        let bytes = model.write(unit * 8, 8, number);
+        volume.write(unit * 8, &bytes).unwrap();
+        volume.flush().unwrap();
+    };
+    let mut model = Model::default();
+    write(&recovered(&device), &mut model, 0, 1);
+    let lost = recovered(&device);
+    (1..8).for_each(|unit| write(&lost, &mut model.clone(), unit, 2));
+    drop(lost);
+    // The third root: it began the life that is lost with it.
+    device.write(65536 + 3 * UNIT, &[0; UNIT as usize]).unwrap();
+    let volume = recovered(&device);
+    model.compare(&volume, 64, "its root is lost");
+    write(&volume, &mut model, 1, 3);
+    drop(volume);
+    model.compare(&recovered(&device), 64, "the next one");
+}
+
+#[test]
 fn what_is_moved_to_and_fro_takes_no_more_memory() {
     let device = device(64);
     let volume = recovered(&device);
@@ -152,6 +179,49 @@ fn what_is_moved_to_and_fro_takes_no_more_memory() {
         volume.write(1600 + number % 40 * 8, &bytes).unwrap();
     }
     model.compare(&volume, 2000, "cleaned");
+}
+
+/// Units that `log` writes, but for roots.
+fn units_written(log: &[Event]) -> u64 {
+    let units = log.iter().map(|event| match event {
+        Event::Write { at, bytes, .. } if *at >= 65536 + 64 * UNIT => bytes.len() as u64 / UNIT,
+        _ => 0,
+    });
+    units.sum()
+}
+
+#[test]
+fn what_is_written_is_counted() {
+    let recorder = Recorder::new(Medium::new(66 << 16), true).unwrap();
+    let device: Arc<dyn Device> = Arc::new(recorder.as_other());
+    let new = NewVolume {
+        uuid: *b"a volume to test",
+        created: 1,
+        arrangement: Arrangement::Striped,
+        segment: Some(16),
+    };
+    create(std::slice::from_ref(&device), &new).unwrap();
+    let body = assemble(vec![device]).unwrap();
+    let volume = TestVolume::recover(volumes::region(&body), &body).unwrap();
+    drop(recorder.take_log());
+    let mut model = Model::default();
+    let mut rng = Rng::new(3);
+    let mut asked = 0;
+    for number in 0..3000 {
+        let count = if rng.chance(1, 8) { 20 } else { 1 };
+        let block = rng.below(400) * 8;
+        let bytes = model.write(block, count * 8, number);
+        volume.write(block, &bytes).unwrap();
+        asked += count;
+        if rng.chance(1, 300) {
+            volume.checkpoint().unwrap();
+        }
+    }
+    volume.flush().unwrap();
+    let written = volume.info().unwrap().written;
+    assert_eq!(written.asked, asked);
+    assert!(written.copied > 0 && written.checkpoints > 0 && written.placed > 0, "{written:?}");
+    assert_eq!(written.all(), units_written(&recorder.take_log()), "{written:?}");
 }
 
 /// Fills the volume from block 0 on until it refuses: the number of units.
@@ -271,4 +341,94 @@ fn threads_and_processes_write_at_once() {
     first.flush().unwrap();
     drop((first, second));
     all.compare(&recovered(&device), SPACE, "recovered");
+}
+
+#[test]
+fn cleaning_passes_over_what_cannot_be_read_and_says_so() {
+    let device = device(100);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    let units = fill(&volume, &mut model);
+    volume.flush().unwrap();
+    // What follows each other in the space does so on the device: three of them are damaged.
+    let damaged = [units / 2, units / 2 + 1, units / 2 + 40];
+    let mut bytes = vec![0; device.len() as usize];
+    device.read(0, &mut bytes).unwrap();
+    for unit in damaged {
+        let wanted = model.read(unit * 8, 8);
+        let at = bytes.chunks(4096).position(|found| found == wanted).unwrap() * 4096;
+        device.write(at as u64, &[0xA5; 512]).unwrap();
+    }
+    let mut rng = Rng::new(1);
+    let is_damaged = |unit| damaged.contains(&unit);
+    for number in units..units + 8000 {
+        let unit = rng.below(units);
+        if is_damaged(unit) {
+            continue;
+        }
+        let bytes = model.write(unit * 8, 8, number);
+        volume.write(unit * 8, &bytes).unwrap();
+    }
+    assert_eq!(volume.info().unwrap().unreadable, 3);
+    let mut bytes = vec![0; 4096];
+    for unit in 0..units {
+        match volume.read(unit * 8, &mut bytes) {
+            Ok(()) => assert!(!is_damaged(unit) && bytes == model.read(unit * 8, 8), "{unit}"),
+            Err(Error::Damaged { block, .. }) => assert!(is_damaged(block / 8), "{block}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    // What is written anew is whole again, and its segments can be used.
+    for unit in damaged {
+        let bytes = model.write(unit * 8, 8, 1);
+        volume.write(unit * 8, &bytes).unwrap();
+    }
+    assert_eq!(volume.info().unwrap().unreadable, 0);
+    model.compare(&volume, units * 8, "written anew");
+}
+
+#[test]
+fn what_is_reserved_is_there_for_those_who_write_with_it() {
+    let device = device(100);
+    let mut volume = recovered(&device);
+    let mut model = Model::default();
+    let capacity = volume.info().unwrap().capacity;
+    let reserved = |volume: &TestVolume| volume.info().unwrap().reserved;
+    volume.reserve(100).unwrap();
+    assert!(matches!(volume.reserve(capacity - 99).unwrap_err(), Error::NoSpace { .. }));
+    // All the rest is used up by others.
+    for unit in 0..capacity - 100 {
+        let bytes = model.write(unit * 8, 8, unit);
+        volume.write(unit * 8, &bytes).unwrap();
+    }
+    let behind = capacity * 8;
+    let refused = volume.write(behind, &[1; 4096]).unwrap_err();
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    // After a restart, with a checkpoint and without.
+    for round in 0..2 {
+        volume.flush().unwrap();
+        drop(volume);
+        volume = recovered(&device);
+        assert_eq!(reserved(&volume), 100, "round {round}");
+        volume.checkpoint().unwrap();
+    }
+    // Half of this is there already, and takes nothing.
+    let bytes = model.write(behind - 60 * 8 - 100 * 8, 120 * 8, 1);
+    volume.write_reserved(&[(behind - 60 * 8 - 100 * 8, &bytes)]).unwrap();
+    assert_eq!(reserved(&volume), 40);
+    // More than is reserved is refused, and takes nothing.
+    let many = vec![1; 41 * 4096];
+    let refused = volume.write_reserved(&[(behind, &many)]).unwrap_err();
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    assert_eq!(reserved(&volume), 40);
+    volume.flush().unwrap();
+    drop(volume);
+    volume = recovered(&device);
+    assert_eq!(reserved(&volume), 40);
+    assert_eq!(volume.release(1000).unwrap(), 40);
+    let bytes = model.write(behind, 40 * 8, 2);
+    volume.write(behind, &bytes).unwrap();
+    let refused = volume.reserve(1).unwrap_err();
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    model.compare(&volume, behind + 400, "at the end");
 }

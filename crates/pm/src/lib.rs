@@ -46,6 +46,7 @@ mod read;
 mod recover;
 mod region;
 mod slab;
+mod staged;
 pub mod superblock;
 mod thread;
 pub mod tx;

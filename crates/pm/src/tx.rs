@@ -23,6 +23,7 @@ use crate::journal::entry_at;
 use crate::lock::Mode;
 use crate::memory::{Memory, Window};
 use crate::object::Place;
+use crate::staged::Filter;
 use crate::thread::Open;
 use crate::{Error, Result};
 
@@ -41,7 +42,9 @@ pub struct Tx<'c, M: Memory, H: Host> {
     pub(crate) lane: u32,
     /// The lane's commit word, retired.
     commit: Commit,
-    entries: u64,
+    pub(crate) entries: u64,
+    /// For what there may be entries.
+    pub(crate) filter: Filter,
     ranges: [(Offset, u64); RANGES_MAX as usize],
     ranges_used: usize,
     range_bytes: u64,
@@ -142,6 +145,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             lane,
             commit,
             entries: 0,
+            filter: Filter::default(),
             ranges: [(Offset::NONE, 0); RANGES_MAX as usize],
             ranges_used: 0,
             range_bytes: 0,
@@ -258,26 +262,6 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         ranges.any(|&(start, len)| (start.bytes()..start.plus(len).bytes()).contains(&at))
     }
 
-    /// The word at `at` as this transaction sees it: the value it set last, or the present one.
-    /// The lock that guards the word orders it.
-    pub fn get(&self, at: Offset) -> u64 {
-        (0..self.entries)
-            .rev()
-            .find_map(|index| {
-                let entry = Entry::unpack(self.core.load_pair(self.entry(index)))?;
-                (entry.target == at && entry.action == Action::Set).then_some(entry.operand)
-            })
-            .unwrap_or_else(|| self.core.memory.load(at, Ordering::Relaxed))
-    }
-
-    /// The bits that this transaction has staged with `action` for the word at `at`.
-    pub(crate) fn staged_bits(&self, at: Offset, action: Action) -> u64 {
-        (0..self.entries)
-            .filter_map(|index| Entry::unpack(self.core.load_pair(self.entry(index))))
-            .filter(|entry| entry.target == at && entry.action == action)
-            .fold(0, |bits, entry| bits | entry.operand)
-    }
-
     pub(crate) fn stage(&mut self, entry: Entry) -> Result<()> {
         if self.entries >= STAGED_MAX {
             return Err(Error::TooLarge {
@@ -290,6 +274,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let at = self.entry(self.entries);
         self.core.stage_pair(at, entry.pack());
         self.entries += 1;
+        self.filter.note(entry.target);
         Ok(())
     }
 
@@ -323,7 +308,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         STAGED_MAX - self.entries
     }
 
-    fn entry(&self, index: u64) -> Offset {
+    pub(crate) fn entry(&self, index: u64) -> Offset {
         entry_at(self.core.geometry.lane(self.lane), index)
     }
 
@@ -547,6 +532,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         self.core.groups_durable.fetch_max(groups, Ordering::Relaxed);
         self.commit = commit;
         self.entries = 0;
+        self.filter = Filter::default();
         self.ranges_used = 0;
         self.range_bytes = 0;
         self.image_used = 0;

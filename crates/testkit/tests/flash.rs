@@ -1,4 +1,5 @@
-//! A slice of the power cuts of volumes; all of them: `cargo xtask explore flash`.
+//! Slices of the power cuts of volumes, of the deaths on them and of their corruptions; all of
+//! them: `cargo xtask explore flash`, `kill flash`, `fuzz flash`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -85,4 +86,27 @@ fn openers_know_of_each_other() {
     assert!(!other.enter(5).unwrap());
     drop(recorder);
     assert!(!other.is_anyone_entered().unwrap());
+}
+
+/// Runs `program` with `arguments`, which has to succeed; what it prints.
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = std::process::Command::new(program).args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (said, why) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}\n{why}");
+    said
+}
+
+#[test]
+fn what_was_acknowledged_survives_those_who_are_killed() {
+    let program = env!("CARGO_BIN_EXE_kill-flash");
+    let said = run(program, &["--operations", "20000", "--openings", "20", "--mib", "24"]);
+    assert!(said.contains("0 failed"), "{said}");
+    let devices = ["--devices", "mirrored:2", "--operations", "5000", "--openings", "5"];
+    run(program, &[&devices[..], &["--mib", "24", "--processes", "2"]].concat());
+}
+
+#[test]
+fn corrupted_volumes_do_no_harm() {
+    run(env!("CARGO_BIN_EXE_fuzz-flash"), &["--cases", "300", "--seed", "7"]);
 }

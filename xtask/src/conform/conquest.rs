@@ -25,6 +25,17 @@ pub(super) fn build() -> Result<(), Failure> {
     Err(Failure::Broken("conquest-cli does not build".into()))
 }
 
+/// A copy of the program that was asked for, in the room, where ordinary users can run it.
+pub(super) fn installed(room: &Room, options: &Options) -> Result<PathBuf, Failure> {
+    let program = room.make("bin")?.join("conquest");
+    let built = tree::output().join("release/conquest");
+    let built = options.program.as_ref().unwrap_or(&built);
+    if !program.exists() {
+        std::fs::copy(built, &program).map_err(|e| Failure::system("can't copy", built, &e))?;
+    }
+    Ok(program)
+}
+
 /// A mounted store.
 pub(super) struct Conquest<'r> {
     room: &'r Room,
@@ -45,12 +56,7 @@ impl<'r> Conquest<'r> {
         directory: PathBuf,
         is_privileged: bool,
     ) -> Result<Conquest<'r>, Failure> {
-        let program = room.make("bin")?.join("conquest");
-        let built = tree::output().join("release/conquest");
-        let built = options.program.as_ref().unwrap_or(&built);
-        if !program.exists() {
-            std::fs::copy(built, &program).map_err(|e| Failure::system("can't copy", built, &e))?;
-        }
+        let program = installed(room, options)?;
         let parent = room.make(&format!("{}.home", name(&directory)))?;
         if !is_privileged {
             let_others_mount(room)?;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::options::Options;
 use super::room::Room;
-use super::target::Target;
+use super::target::{Kind, Target};
+use super::volume::Space;
 use super::{data, judged, step, tools, watch};
 use crate::Failure;
 use crate::tally::Tally;
@@ -15,6 +16,8 @@ use crate::tally::Tally;
 pub(super) const TOOL: (&str, &str) = ("fsx", "0.3.2");
 /// Its configurations: a file of 1 MiB, and one of 256 MiB with operations of up to 4 MiB.
 const CONFIGURATIONS: [&str; 2] = ["fsx", "fsx-large"];
+/// For a file whose length stays.
+const OF_SPACES: [&str; 1] = ["fsx-space"];
 /// Longest time for one run.
 const LIMIT: Duration = Duration::from_secs(3600);
 
@@ -23,8 +26,11 @@ const LIMIT: Duration = Duration::from_secs(3600);
 pub(super) fn run(room: &Room, options: &Options) -> Result<Tally, Failure> {
     judged(room, options, |target| {
         let mut tally = Tally::default();
-        for configuration in CONFIGURATIONS {
-            let file = target.directory().join(configuration);
+        let is_space = options.on == Kind::Space;
+        let configurations = if is_space { &OF_SPACES[..] } else { &CONFIGURATIONS };
+        for configuration in configurations {
+            let name = if is_space { Space::FILE } else { configuration };
+            let file = target.directory().join(name);
             for seed in 1..=options.seeds {
                 let name = format!("{configuration}-{seed}");
                 if options.wants(&name) {
@@ -33,6 +39,10 @@ pub(super) fn run(room: &Room, options: &Options) -> Result<Tally, Failure> {
             }
             if file.exists() {
                 tally += kept(target, &file)?;
+                if !is_space {
+                    std::fs::remove_file(&file)
+                        .map_err(|e| Failure::system("can't remove", &file, &e))?;
+                }
             }
         }
         Ok(tally)
@@ -64,7 +74,7 @@ fn one(
     Ok(Tally::one(ended.is_well()))
 }
 
-/// Whether `file` is the same after unmounting and mounting. Removes it.
+/// Whether `file` is the same after unmounting and mounting.
 fn kept(target: &mut dyn Target, file: &Path) -> Result<Tally, Failure> {
     let read = || {
         watch::within(step::LIMIT, || std::fs::read(file))
@@ -76,6 +86,5 @@ fn kept(target: &mut dyn Target, file: &Path) -> Result<Tally, Failure> {
     if !is_same {
         println!("{}: FAILED: another content after unmounting and mounting", file.display());
     }
-    std::fs::remove_file(file).map_err(|e| Failure::system("can't remove", file, &e))?;
     Ok(Tally::one(is_same))
 }

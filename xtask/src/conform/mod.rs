@@ -16,6 +16,7 @@ mod step;
 mod stress;
 mod target;
 mod tools;
+mod volume;
 mod watch;
 mod xfstests;
 
@@ -108,6 +109,10 @@ fn find(name: &str) -> Result<&'static Suite, Failure> {
 pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     let options = Options::parse(arguments)?;
     let suite = find(&options.suite)?;
+    if options.on == Kind::Space && suite.name != fsx::TOOL.0 {
+        let what = format!("conform {}: the space of a volume is one file; fsx can", suite.name);
+        return Err(Failure::Usage(what));
+    }
     if !packages::is_root() {
         return Err(Failure::Broken(format!(
             "conform {}: only root may mount file systems and change users; run it as root",
@@ -121,7 +126,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     if let Some((name, version)) = suite.tool {
         tools::provide(name, version)?;
     }
-    if options.on.is_conquest() && options.program.is_none() {
+    if options.on.takes_program() && options.program.is_none() {
         conquest::build()?;
     }
     room::enter(arguments, suite.limit)

@@ -7,6 +7,7 @@ use super::conquest::Conquest;
 use super::options::Options;
 use super::room::Room;
 use super::step::{self, command};
+use super::volume::{Mounted, Space};
 use crate::Failure;
 use crate::packages::Need;
 
@@ -41,15 +42,21 @@ pub(super) enum Kind {
     Tmpfs,
     /// The kernel's, on a loop device in memory.
     Ext4,
+    /// The same, on the space of a volume.
+    Volume,
+    /// The space of a volume itself: one file.
+    Space,
 }
 
 impl Kind {
     /// All, with their names.
-    const ALL: [(Kind, &str); 4] = [
+    const ALL: [(Kind, &str); 6] = [
         (Kind::Conquest, "conquest"),
         (Kind::ConquestUnprivileged, "conquest-unprivileged"),
         (Kind::Tmpfs, "tmpfs"),
         (Kind::Ext4, "ext4"),
+        (Kind::Volume, "volume"),
+        (Kind::Space, "space"),
     ];
 
     /// The kind called `name`.
@@ -66,7 +73,12 @@ impl Kind {
         Kind::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
     }
 
-    /// Whether it is ours.
+    /// Whether our program makes it.
+    pub(super) fn takes_program(self) -> bool {
+        !matches!(self, Kind::Tmpfs | Kind::Ext4)
+    }
+
+    /// Whether it is a store.
     pub(super) fn is_conquest(self) -> bool {
         matches!(self, Kind::Conquest | Kind::ConquestUnprivileged)
     }
@@ -93,6 +105,8 @@ impl Kind {
                 let image = room.directory.join(format!("{name}.ext4"));
                 Box::new(Ext4 { room, directory, image, device: None })
             }
+            Kind::Volume => Box::new(Mounted::new(room, options, directory)?),
+            Kind::Space => Box::new(Space::new(room, options, directory)?),
         })
     }
 }
@@ -149,7 +163,7 @@ impl Target for Ext4<'_> {
         let image = self.image.to_string_lossy();
         let mut make = command("mkfs.ext4", &["-q", "-F", "-b", "4096", &image, BYTES]);
         self.room.must(&mut make, step::LIMIT)?;
-        self.device = Some(attach_loop(self.room, &image)?);
+        self.device = Some(attach_loop(self.room, &[], &image)?);
         self.attach()
     }
 
@@ -175,9 +189,13 @@ impl Target for Ext4<'_> {
     }
 }
 
-/// A loop device with the bytes of `image`, open.
-fn attach_loop(room: &Room, image: &str) -> Result<(File, String), Failure> {
-    let made = command("losetup", &["--find", "--show", image]).output();
+/// A loop device with the bytes of `image`, open, made with further options of losetup(8).
+pub(super) fn attach_loop(
+    room: &Room,
+    options: &[&str],
+    image: &str,
+) -> Result<(File, String), Failure> {
+    let made = command("losetup", &["--find", "--show"]).args(options).arg(image).output();
     let made = made.map_err(|e| Failure::system("can't run", Path::new("losetup"), &e))?;
     let path = String::from_utf8_lossy(&made.stdout).trim().to_owned();
     if !made.status.success() {
@@ -211,7 +229,7 @@ pub(super) fn is_mounted(directory: &Path) -> bool {
 }
 
 /// Unmounts what a suite may have unmounted already.
-fn unmount(room: &Room, directory: &Path) -> Result<(), Failure> {
+pub(super) fn unmount(room: &Room, directory: &Path) -> Result<(), Failure> {
     if !is_mounted(directory) {
         return Ok(());
     }

@@ -5,6 +5,7 @@
 //! A mutant that no test notices shows what the tests don't check.
 
 mod build;
+mod checks;
 mod effects;
 mod operators;
 mod rewrite;

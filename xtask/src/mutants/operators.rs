@@ -11,7 +11,7 @@
 //! - *true*, *false*: a condition about versions, tags, owners and the like is forced;
 //! - *flip*: a comparison about such things is turned (`==` to `!=`, `<` to `<=`).
 //!
-//! Those of code above it are in `rules.rs`.
+//! Those of code above it are in `rules.rs` and `checks.rs`.
 
 use core::ops::Range;
 use std::collections::BTreeSet;
@@ -50,12 +50,18 @@ pub(super) enum Aim {
     Words,
     /// What is decided and computed: `rules.rs`.
     Rules,
+    /// That, and what is looked at before something is done: `checks.rs`.
+    Checks,
 }
 
 impl Aim {
     /// What is broken of crate `package`.
     pub(super) fn of(package: &str) -> Aim {
-        if package == "pm" { Aim::Words } else { Aim::Rules }
+        match package {
+            "pm" => Aim::Words,
+            "flash" => Aim::Checks,
+            _ => Aim::Rules,
+        }
     }
 }
 
@@ -116,7 +122,7 @@ pub(super) fn find(
 /// A search under way.
 pub(super) struct Finder<'a> {
     file: &'a SourceFile,
-    aim: Aim,
+    pub(super) aim: Aim,
     disabled: &'a BTreeSet<u32>,
     last: u32,
     functions: Vec<String>,
@@ -228,7 +234,7 @@ impl Finder<'_> {
     }
 
     fn statements(&mut self, block: &syn::Block) {
-        if self.aim == Aim::Rules {
+        if self.aim != Aim::Words {
             return self.drop_effects(block);
         }
         let count = block.stmts.len();
@@ -265,6 +271,7 @@ impl Finder<'_> {
     fn condition(&mut self, condition: &Expr) {
         if has_let(condition) {
             if let Expr::Binary(binary) = condition {
+                self.ignore_parts(binary);
                 self.condition(&binary.left);
                 self.condition(&binary.right);
             } else if let Expr::Let(binding) = condition {
@@ -272,7 +279,7 @@ impl Finder<'_> {
             }
             return;
         }
-        if self.aim == Aim::Rules {
+        if self.aim != Aim::Words {
             return self.break_condition(condition);
         }
         let range = condition.span().byte_range();
@@ -332,7 +339,7 @@ impl Finder<'_> {
         self.functions.push(signature.ident.to_string());
         if let (syn::ReturnType::Default, Some(Stmt::Expr(tail, None))) =
             (&signature.output, block.stmts.last())
-            && (effect(tail).is_some() || self.aim == Aim::Rules && is_call(tail))
+            && (effect(tail).is_some() || self.aim != Aim::Words && is_call(tail))
         {
             self.drop_statement(tail.span(), "", " }");
         }
@@ -387,6 +394,11 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         self.types.pop();
     }
 
+    fn visit_local(&mut self, local: &'ast syn::Local) {
+        self.let_go(local);
+        visit::visit_local(self, local);
+    }
+
     fn visit_block(&mut self, block: &'ast syn::Block) {
         self.statements(block);
         let outer = core::mem::replace(&mut self.about, false);
@@ -396,6 +408,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_expr_if(&mut self, expression: &'ast syn::ExprIf) {
         self.condition(&expression.cond);
+        self.skip_end(expression);
         self.visit_block(&expression.then_branch);
         if let Some((_, otherwise)) = &expression.else_branch {
             self.visit_expr(otherwise);
@@ -422,14 +435,14 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
         match self.aim {
             Aim::Words => self.flip(binary),
-            Aim::Rules => self.break_binary(binary),
+            Aim::Rules | Aim::Checks => self.break_binary(binary),
         }
         visit::visit_expr_binary(self, binary);
     }
 
     fn visit_expr(&mut self, expression: &'ast Expr) {
         if let Expr::Path(path) = expression
-            && self.aim == Aim::Rules
+            && self.aim != Aim::Words
         {
             self.break_path(path);
         } else if let Expr::Path(path) = expression {

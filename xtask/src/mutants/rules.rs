@@ -17,7 +17,7 @@ use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{BinOp, Expr, Stmt, UnOp};
 
-use super::operators::{Finder, has_let, is_on};
+use super::operators::{Aim, Finder, has_let, is_on};
 
 /// The error number that takes the place of others, and the one that takes its own place.
 const ERRNOS: [&str; 2] = ["EIO", "EXDEV"];
@@ -66,6 +66,9 @@ impl Finder<'_> {
             BinOp::And(_) | BinOp::Or(_) => {
                 for part in [&binary.left, &binary.right] {
                     self.parts.push(plain(part).span().byte_range());
+                }
+                if self.aim == Aim::Checks {
+                    return self.ignore_parts(binary);
                 }
                 let is_and = matches!(binary.op, BinOp::And(_));
                 self.other_operator("connect", binary, if is_and { "||" } else { "&&" });

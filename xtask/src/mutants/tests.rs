@@ -143,6 +143,60 @@ fn rules_are_broken_in_other_ways() {
     }
 }
 
+const CHECKS: &str = r#"//! Sample.
+impl Volume {
+    fn take(&self, segment: u64) -> Result<bool> {
+        let _alone = self.lock()?;
+        if self.is_held(segment) || self.live(segment) > 0 && self.flush {
+            return Ok(false);
+        }
+        if let Some(seen) = self.seen
+            && seen != self.version(segment)
+            && self.is_open
+        {
+            self.forget();
+            return Ok(false);
+        }
+        if self.is_new(segment) {
+            self.note(segment);
+        }
+        Ok(true)
+    }
+}
+"#;
+
+#[test]
+fn checks_are_left_out_one_by_one() {
+    let file = SourceFile { path: "crates/flash/src/a.rs".into(), text: CHECKS.into() };
+    let (mutants, edits) = operators::find(&file, Aim::Checks, 0, &BTreeSet::new()).unwrap();
+    let rewritten = rewrite::rewrite(CHECKS, &edits);
+    syn::parse_file(&rewritten.text).unwrap();
+    let found: Vec<String> = mutants
+        .iter()
+        .map(|mutant| format!("{} {}", mutant.operator, mutant.text))
+        .map(|text| text.chars().take(40).collect())
+        .collect();
+    let expected = [
+        "let go let _alone = self.lock()?;",
+        "part self.is_held(segment)",
+        "part self.live(segment) > 0 && self.flus",
+        "part self.live(segment) > 0",
+        "part self.flush",
+        "bound self.live(segment) > 0",
+        "skip if self.is_held(segment) || self.li",
+        "part self.is_open",
+        "part seen != self.version(segment)",
+        "negate seen != self.version(segment)",
+        "negate self.is_open",
+        "skip if let Some(seen) = self.seen && se",
+        "drop self.forget();",
+        "negate self.is_new(segment)",
+        "drop self.note(segment);",
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(Aim::of("flash"), Aim::Checks);
+}
+
 #[test]
 fn every_mutant_is_built_in_unless_disabled() {
     let (mutants, rewritten) = mutated(&BTreeSet::new());

@@ -13,7 +13,7 @@ mod store;
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use conquest_pm::counting::Counts;
 use rustix::fs::OFlags;
@@ -49,7 +49,7 @@ impl CallError {
     }
 
     /// `call`, about an open file, failed because of `source`.
-    fn of(call: &'static str, source: impl Into<io::Error>) -> CallError {
+    pub(crate) fn of(call: &'static str, source: impl Into<io::Error>) -> CallError {
         CallError { call, path: None, source: source.into() }
     }
 }
@@ -114,6 +114,11 @@ pub enum Answering {
         /// Its directory.
         path: PathBuf,
     },
+    /// Nobody: it is a file or a block device, and the experiment works on it as such.
+    Device {
+        /// Where.
+        path: PathBuf,
+    },
     /// Memory of the process: the bytes of files are copied, names cost nothing.
     Memory,
     /// Nobody: each call returns at once.
@@ -141,6 +146,21 @@ pub enum Source {
 }
 
 impl Source {
+    /// Where the device is, for experiments that work on one.
+    ///
+    /// # Errors
+    /// If the target is something else.
+    pub fn device(&self) -> Outcome<&Path> {
+        match self {
+            Source::Later(Answering::Device { path }) => Ok(path),
+            _ => Err(CallError {
+                call: "open a device",
+                path: None,
+                source: io::ErrorKind::Unsupported.into(),
+            }),
+        }
+    }
+
     /// Goes to where the files are, or attaches the store.
     ///
     /// # Errors
@@ -156,6 +176,7 @@ impl Source {
                 Source::Directory
             }
             Answering::Store { path } => Source::Store(Box::new(store::Attached::attach(path)?)),
+            Answering::Device { .. } => Source::Later(answering.clone()),
             Answering::Memory => Source::Memory(memory::Shared::default()),
             Answering::Null => Source::Null,
             Answering::SystemCall => Source::SystemCall,

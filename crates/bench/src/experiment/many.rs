@@ -410,6 +410,7 @@ mod tests {
             batches: batches.iter().map(batch).collect(),
             disturbance: Disturbance::default(),
             whole: None,
+            amount: None,
         }
     }
 

@@ -16,6 +16,11 @@ mod shared_file;
 mod sprite_large;
 mod sprite_small;
 mod throughput;
+mod volume_amplification;
+mod volume_opening;
+mod volume_pair;
+mod volume_reads;
+mod volume_writes;
 
 use crate::calls::CallError;
 use crate::machine::caches::Caches;
@@ -36,6 +41,12 @@ pub enum Unit {
     Transactions,
     /// Attachments per second.
     Attachments,
+    /// Requests to a device or a volume per second.
+    Requests,
+    /// Not a rate: seconds, of which fewer are better.
+    Seconds,
+    /// Not a rate: how many of something there are for each of something else; fewer are better.
+    Each,
 }
 
 impl Unit {
@@ -47,7 +58,31 @@ impl Unit {
             Unit::Bytes => "bytes/s",
             Unit::Transactions => "transactions/s",
             Unit::Attachments => "attachments/s",
+            Unit::Requests => "requests/s",
+            Unit::Seconds => "s",
+            Unit::Each => "for each",
         }
+    }
+
+    /// The one that stands so in reports.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Unit> {
+        const ALL: [Unit; 7] = [
+            Unit::Files,
+            Unit::Bytes,
+            Unit::Transactions,
+            Unit::Attachments,
+            Unit::Requests,
+            Unit::Seconds,
+            Unit::Each,
+        ];
+        ALL.into_iter().find(|unit| unit.name() == name)
+    }
+
+    /// Whether it is that of a rate, of which more is better.
+    #[must_use]
+    pub fn is_rate(self) -> bool {
+        !matches!(self, Unit::Seconds | Unit::Each)
     }
 }
 
@@ -78,6 +113,18 @@ pub struct Effect {
     pub corrected: [&'static str; 2],
 }
 
+/// Two phases of an experiment that are done in turn, in short slices, so that whatever the machine
+/// does it does to both: how many times as fast the first one is as the second one is to be told.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair {
+    /// Its name in reports.
+    pub id: &'static str,
+    /// The two phases.
+    pub phases: [&'static str; 2],
+    /// The ratio that was aimed at: the lower end of the interval should not be below it.
+    pub aim: f64,
+}
+
 /// How large experiments are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Size {
@@ -87,6 +134,29 @@ pub enum Size {
     Short,
     /// As the papers did it, and at all sizes of the machine.
     Full,
+}
+
+/// What an experiment works on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum On {
+    /// Files, or nothing.
+    Files,
+    /// A device without files.
+    Device,
+    /// Memory of its own.
+    Memory,
+}
+
+impl On {
+    /// The targets of such experiments, if none are named.
+    #[must_use]
+    pub fn usual(self) -> &'static [&'static str] {
+        match self {
+            On::Files => &["ramfs", "tmpfs", "ext4", "conquest", "fuse"],
+            On::Device => &["disk", "loop"],
+            On::Memory => &["memory"],
+        }
+    }
 }
 
 /// What an experiment takes of a target.
@@ -120,17 +190,27 @@ pub trait Experiment: Sync {
 
     /// Whether each target is asked for its files, or there are none.
     fn has_files(&self) -> bool {
-        true
+        self.on() != On::Memory
     }
 
     /// Whether it reaches the target's files itself, as that is what it measures.
     fn reaches(&self) -> bool {
-        false
+        self.on() == On::Device
     }
 
     /// Effects that its phases show.
     fn effects(&self) -> &'static [Effect] {
         &[]
+    }
+
+    /// Phases that are compared with each other, on each target.
+    fn pairs(&self) -> &'static [Pair] {
+        &[]
+    }
+
+    /// What it works on.
+    fn on(&self) -> On {
+        On::Files
     }
 
     /// Why it can't be done on a target, if it can't.
@@ -160,7 +240,7 @@ pub trait Experiment: Sync {
 }
 
 /// All of them.
-pub const ALL: [&dyn Experiment; 19] = [
+pub const ALL: [&dyn Experiment; 23] = [
     &sprite_small::SpriteSmall,
     &sprite_large::ORIGINAL,
     &sprite_large::CORRECTED,
@@ -175,6 +255,10 @@ pub const ALL: [&dyn Experiment; 19] = [
     &bundle::Bundle,
     &shared_file::SharedFile,
     &scaling::Scaling,
+    &volume_reads::VolumeReads,
+    &volume_writes::VolumeWrites,
+    &volume_amplification::VolumeAmplification,
+    &volume_opening::VolumeOpening,
     &programs::POSTMARK,
     &programs::BONNIE,
     &programs::FIO,

@@ -28,6 +28,9 @@ pub struct Measured {
     pub disturbance: Disturbance,
     /// What is known of the whole phase only; none of what is a part of another one.
     pub whole: Option<Whole>,
+    /// What was found, if it is no rate.
+    #[serde(default)]
+    pub amount: Option<f64>,
 }
 
 /// What is known of a whole phase, but not of its batches.
@@ -178,10 +181,27 @@ impl<'s> Run<'s> {
 
     /// Ends all phases that have begun, each with its batches: what disturbed one disturbed all.
     pub fn end_all(&mut self, phases: Vec<(&'static str, Vec<Batch>)>) {
+        self.end_all_with(phases, &[]);
+    }
+
+    /// The same, with phases besides of which numbers were found that are no rates.
+    pub fn end_all_with(
+        &mut self,
+        phases: Vec<(&'static str, Vec<Batch>)>,
+        amounts: &[(&'static str, f64)],
+    ) {
         let begun = self.begun.take();
-        let at = begun.as_ref().map_or(0, |begun| begun.at);
+        let began = begun.as_ref().map_or(0, |begun| begun.at);
         let disturbance = begun.map(|begun| begun.counted.until_now()).unwrap_or_default();
-        self.push(phases.into_iter(), disturbance, at);
+        self.push(phases.into_iter(), disturbance, began);
+        self.measured.extend(amounts.iter().map(|&(phase, amount)| Measured {
+            phase: phase.to_owned(),
+            began,
+            batches: Vec::new(),
+            disturbance,
+            whole: None,
+            amount: Some(amount),
+        }));
         self.end_turn();
     }
 
@@ -205,6 +225,7 @@ impl<'s> Run<'s> {
             batches,
             disturbance,
             whole: None,
+            amount: None,
         }));
     }
 
@@ -228,7 +249,8 @@ impl<'s> Run<'s> {
         let disturbance = Disturbance { waited: disturbance.waited.max(waited), ..disturbance };
         let (phase, stores) = (phase.to_owned(), self.source.take_counts().map(Stores::from));
         let whole = Some(Whole { total, work, stores, ..Whole::default() });
-        self.measured.push(Measured { phase, began, batches, disturbance, whole });
+        let amount = None;
+        self.measured.push(Measured { phase, began, batches, disturbance, whole, amount });
         self.mark(Mark::Kept);
         self.end_turn();
     }

@@ -1,5 +1,7 @@
 //! What a run made the system do: software counters, which there are everywhere.
 
+use std::time::Duration;
+
 use conquest_pm::counting::Counts;
 use nix::sys::resource::{Usage, UsageWho, getrusage};
 use serde::{Deserialize, Serialize};
@@ -60,6 +62,14 @@ pub struct Done {
 fn nanoseconds(time: nix::sys::time::TimeVal) -> u64 {
     let of = |part: i64| u64::try_from(part).unwrap_or(0);
     of(time.tv_sec()) * 1_000_000_000 + of(time.tv_usec()) * 1000
+}
+
+/// Time of processors that this process has used, with all of its threads.
+#[must_use]
+pub fn own_time() -> Duration {
+    let used = getrusage(UsageWho::RUSAGE_SELF);
+    let all = |usage: Usage| nanoseconds(usage.user_time()) + nanoseconds(usage.system_time());
+    Duration::from_nanos(used.map(all).unwrap_or_default())
 }
 
 impl Work {
@@ -125,7 +135,7 @@ fn busy(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     #[test]
     fn the_kernels_numbers_are_understood() {
@@ -163,6 +173,7 @@ mod tests {
         while begin.elapsed() < busy {}
         let own = before.until_now();
         assert!(own.user + own.system > 1_000_000, "{own:?}");
+        assert!(own_time() >= Duration::from_nanos(own.user + own.system));
         let before = Done::now();
         let mut child = std::process::Command::new("sleep").arg("0.2").spawn().unwrap();
         child.wait().unwrap();

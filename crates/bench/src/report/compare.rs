@@ -36,7 +36,7 @@ pub fn compare(before: &Document, after: &Document) -> String {
 
 fn line(before: &ResultEntry, after: &ResultEntry) -> String {
     let rates = |entry: &ResultEntry| entry.samples.iter().flatten().copied().collect::<Vec<f64>>();
-    let unit = if after.unit == Unit::Bytes.name() { Unit::Bytes } else { Unit::Files };
+    let unit = Unit::named(&after.unit).unwrap_or(Unit::Files);
     let rate = |entry: &ResultEntry| match entry.median {
         Some(median) => number::rate(median, unit),
         None => "no sample".to_owned(),
@@ -45,7 +45,8 @@ fn line(before: &ResultEntry, after: &ResultEntry) -> String {
     if let Some(ratio) = of_unpaired_ratio(&rates(after), &rates(before)) {
         let [value, low, high] = [ratio.value, ratio.low, ratio.high].map(number::three);
         // Writing to a string can't fail.
-        let _ = write!(out, "  x {value} [{low}, {high}] {}", Verdict::of(&ratio));
+        let verdict = Verdict::of(&ratio).in_unit(unit);
+        let _ = write!(out, "  x {value} [{low}, {high}] {verdict}");
     }
     out
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::description::Description;
 use crate::operation::PerOperation;
 use crate::parameters::Parameters;
-use crate::results::{Found, Row, Shown};
+use crate::results::{Found, Paired, Row, Shown};
 use crate::runner::{Follow, Outcome, Plan};
 use crate::statistics::{Interval, Verdict};
 use crate::target::Survives;
@@ -40,6 +40,9 @@ pub struct Document {
     pub comparisons: Vec<Comparison>,
     /// Effects of the companion paper, where an experiment looks for them.
     pub effects: Vec<EffectEntry>,
+    /// Phases that were compared with each other.
+    #[serde(default)]
+    pub pairs: Vec<PairEntry>,
     /// What was not tried, as it makes no sense, in words.
     pub left_out: Vec<String>,
     /// What failed, in words.
@@ -85,7 +88,7 @@ pub struct ResultEntry {
     pub phase: String,
     /// With what it was done.
     pub parameters: Parameters,
-    /// What was measured: `rate`.
+    /// What was measured: `rate`, or `amount`.
     pub metric: String,
     /// In what.
     pub unit: String,
@@ -151,6 +154,25 @@ pub struct EffectEntry {
     pub mended: bool,
 }
 
+/// Two phases on one target.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PairEntry {
+    /// The experiment.
+    pub experiment: String,
+    /// The pair.
+    pub pair: String,
+    /// With what it was done.
+    pub parameters: Parameters,
+    /// The target.
+    pub target: String,
+    /// How many times as fast the first phase is as the second one.
+    pub ratio: Interval,
+    /// What was aimed at.
+    pub aim: f64,
+    /// Whether the lower end of the interval is not below that.
+    pub reached: bool,
+}
+
 /// The schema that documents keep to.
 pub const SCHEMA_TEXT: &str = include_str!("schema.json");
 
@@ -188,14 +210,8 @@ impl Document {
             targets: plan.targets.iter().zip(&outcome.options).map(entry).collect(),
             results: outcome.found.iter().flat_map(of).collect(),
             comparisons: outcome.found.iter().flat_map(Comparison::all).collect(),
-            effects: outcome
-                .found
-                .chunk_by(|one, next| {
-                    (one.experiment, &one.parameters) == (next.experiment, &next.parameters)
-                })
-                .flat_map(Shown::all)
-                .map(EffectEntry::of)
-                .collect(),
+            effects: points(&outcome.found).flat_map(Shown::all).map(EffectEntry::of).collect(),
+            pairs: points(&outcome.found).flat_map(Paired::all).map(PairEntry::of).collect(),
             left_out: outcome.left_out.clone(),
             failures: outcome.failures.clone(),
         }
@@ -223,6 +239,13 @@ impl Document {
     }
 }
 
+/// What was found with each set of parameters.
+fn points(found: &[Found]) -> impl Iterator<Item = &[Found]> {
+    found.chunk_by(|one, next| {
+        (one.experiment, &one.parameters) == (next.experiment, &next.parameters)
+    })
+}
+
 fn ends(interval: Interval) -> [f64; 2] {
     [interval.low, interval.high]
 }
@@ -237,9 +260,9 @@ impl ResultEntry {
             target: row.target.clone(),
             phase: found.phase.id.to_owned(),
             parameters: found.parameters.clone(),
-            metric: "rate".to_owned(),
+            metric: if found.phase.unit.is_rate() { "rate" } else { "amount" }.to_owned(),
             unit: found.phase.unit.name().to_owned(),
-            higher_is_better: true,
+            higher_is_better: found.phase.unit.is_rate(),
             median: median.is_finite().then_some(median),
             ci90: interval.map(ends),
             samples: row.samples.iter().map(|sample| sample.map(|sample| sample.rate)).collect(),
@@ -266,6 +289,20 @@ impl EffectEntry {
     }
 }
 
+impl PairEntry {
+    fn of(paired: Paired) -> PairEntry {
+        PairEntry {
+            reached: paired.is_reached(),
+            experiment: paired.experiment.to_owned(),
+            pair: paired.pair.id.to_owned(),
+            parameters: paired.parameters,
+            target: paired.target,
+            ratio: paired.ratio,
+            aim: paired.pair.aim,
+        }
+    }
+}
+
 impl Comparison {
     /// All of one phase.
     #[must_use]
@@ -274,7 +311,7 @@ impl Comparison {
             return Vec::new();
         };
         let compared = others.iter().filter_map(|row| {
-            let (ratio, verdict) = row.against(base)?;
+            let (ratio, verdict) = found.compared(row, base)?;
             Some(Comparison {
                 experiment: found.experiment.to_owned(),
                 phase: found.phase.id.to_owned(),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{number, operation};
-use crate::results::{Found, Row, Shown};
+use crate::results::{Found, Paired, Row, Shown};
 use crate::statistics::Interval;
 
 /// Intervals wider than this share of the median are marked.
@@ -27,7 +27,8 @@ pub fn table(found: &[Found]) -> String {
     let width = longest.max(8).max(heads.max().unwrap_or(0));
     let base = first.rows.first().map_or("", |row| row.target.as_str());
     for found in found {
-        let against = if found.rows.len() > 1 { format!("x {base}") } else { String::new() };
+        let is_compared = found.rows.len() > 1 && found.is_compared();
+        let against = if is_compared { format!("x {base}") } else { String::new() };
         let _ = writeln!(
             out,
             "{:<w$}{:>10}{:>10}  {against}",
@@ -44,6 +45,7 @@ pub fn table(found: &[Found]) -> String {
         }
     }
     effects(&mut out, &Shown::all(found), width);
+    pairs(&mut out, &Paired::all(found), width);
     out
 }
 
@@ -63,6 +65,22 @@ fn effects(out: &mut String, shown: &[Shown], width: usize) {
             out,
             "    {target:<width$}  {original}; corrected {corrected}{mended}; {verdict}: {change}"
         );
+    }
+}
+
+/// Pairs: how two phases compare, and whether that is what was aimed at.
+fn pairs(out: &mut String, paired: &[Paired], width: usize) {
+    let mut last = "";
+    for one in paired {
+        if one.pair.id != last {
+            last = one.pair.id;
+            let [phase, other] = one.pair.phases;
+            let _ = writeln!(out, "  {last}: {phase} against {other}");
+        }
+        let (target, aim) = (&one.target, number::three(one.pair.aim));
+        let verdict = if one.is_reached() { "reached" } else { "missed" };
+        let ratio = three(&one.ratio);
+        let _ = writeln!(out, "    {target:<width$}  {ratio}; aim {aim}: {verdict}");
     }
 }
 
@@ -91,7 +109,7 @@ fn line(found: &Found, row: &Row) -> String {
     let base = found.rows.first();
     if let Some(base) = base
         && !std::ptr::eq(base, row)
-        && let Some((ratio, verdict)) = row.against(base)
+        && let Some((ratio, verdict)) = found.compared(row, base)
     {
         let three = number::three;
         let (low, high) = (three(ratio.low), three(ratio.high));

@@ -82,13 +82,13 @@ impl Shown {
 }
 
 /// Of each round, how many times as fast `one` is as `other`.
-fn ratios(one: &Row, other: &Row) -> Vec<Option<f64>> {
+pub(super) fn ratios(one: &Row, other: &Row) -> Vec<Option<f64>> {
     let pairs = one.samples.iter().zip(&other.samples);
     pairs.map(|(one, other)| Some(one.as_ref()?.rate / other.as_ref()?.rate)).collect()
 }
 
 /// The interval of those that there are.
-fn of_known(ratios: &[Option<f64>]) -> Option<Interval> {
+pub(super) fn of_known(ratios: &[Option<f64>]) -> Option<Interval> {
     statistics::of_ratio(&ratios.iter().flatten().copied().collect::<Vec<f64>>())
 }
 

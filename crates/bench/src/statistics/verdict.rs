@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::Interval;
+use crate::experiment::Unit;
 
 /// Ratios closer to 1 than this are not told apart from it: two runs of the very same program
 /// differ by as much by where their memory happens to be.
@@ -34,6 +35,16 @@ impl Verdict {
             Verdict::NotSignificant
         }
     }
+
+    /// What follows from a ratio of numbers of `unit`, of which fewer may be better.
+    #[must_use]
+    pub fn in_unit(self, unit: Unit) -> Verdict {
+        match self {
+            Verdict::Faster if !unit.is_rate() => Verdict::Slower,
+            Verdict::Slower if !unit.is_rate() => Verdict::Faster,
+            verdict => verdict,
+        }
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -55,6 +66,8 @@ mod tests {
         let verdict =
             |low, high| Verdict::of(&Interval { value: f64::midpoint(low, high), low, high });
         assert_eq!(verdict(1.02, 1.3), Verdict::Faster);
+        assert_eq!(verdict(1.02, 1.3).in_unit(Unit::Seconds), Verdict::Slower);
+        assert_eq!(verdict(1.02, 1.3).in_unit(Unit::Bytes), Verdict::Faster);
         assert_eq!(verdict(0.5, 0.98), Verdict::Slower);
         assert_eq!(verdict(0.9, 1.3), Verdict::NotSignificant);
         assert_eq!(verdict(1.001, 1.3), Verdict::NotSignificant);

@@ -18,6 +18,12 @@ use crate::{Error, Result};
 /// Bytes written at once.
 const PIECE: usize = 1 << 20;
 
+/// What this machine lacks for such devices.
+pub(super) fn lack() -> Option<String> {
+    let is_here = Path::new("/dev/loop-control").exists();
+    (!is_here).then(|| "there is no /dev/loop-control (load the kernel module loop)".into())
+}
+
 /// The file below the device.
 pub(super) struct Backing {
     file: File,
@@ -53,6 +59,11 @@ impl Backing {
         }
         file.sync_all().map_err(named())?;
         Ok(Backing { file, bytes, directory: directory.to_owned() })
+    }
+
+    /// The file.
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     /// How many bytes it has.

@@ -13,6 +13,25 @@ pub(super) struct Directory {
     own: PathBuf,
 }
 
+/// Refuses to put `bytes` into `directory` that it has no space for.
+pub(super) fn has_space(directory: &Path, bytes: u64) -> Result<()> {
+    let name = directory.display().to_string();
+    let space = rustix::fs::statvfs(directory);
+    let space = space.map_err(|error| Error::system(&name)(error.into()))?;
+    let available = space.f_bavail.saturating_mul(space.f_frsize);
+    if available < bytes {
+        return Err(Error::Target {
+            target: name,
+            reason: format!(
+                "{} MiB are needed and {} MiB available (make the experiment smaller: --set)",
+                bytes >> 20,
+                available >> 20
+            ),
+        });
+    }
+    Ok(())
+}
+
 impl Directory {
     /// In the directory `above`.
     pub(super) fn new(above: &Path) -> Directory {
@@ -24,19 +43,7 @@ impl Directory {
 impl Target for Directory {
     fn make(&mut self, need: Need, owner: Option<(u32, u32)>) -> Result<()> {
         let named = |path: &Path| Error::system(&path.display().to_string());
-        let space = rustix::fs::statvfs(&self.above);
-        let space = space.map_err(|error| named(&self.above)(error.into()))?;
-        let available = space.f_bavail.saturating_mul(space.f_frsize);
-        if available < need.bytes {
-            return Err(Error::Target {
-                target: self.above.display().to_string(),
-                reason: format!(
-                    "{} MiB are needed and {} MiB available (make the experiment smaller: --set)",
-                    need.bytes >> 20,
-                    available >> 20
-                ),
-            });
-        }
+        has_space(&self.above, need.bytes)?;
         std::fs::create_dir(&self.own).map_err(named(&self.own))?;
         super::store::give(&self.own, owner)
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::mount::UnmountFlags;
 
 use super::device::Backing;
-use super::{Survives, Target, room};
+use super::{Survives, Target, device, room};
 use crate::calls::Answering;
 use crate::experiment::Need;
 use crate::{Error, Result, program};
@@ -96,8 +96,10 @@ impl Kind {
         {
             return Some(format!("there is no {program} (install the package {package})"));
         }
-        if !self.is_memory() && !Path::new("/dev/loop-control").exists() {
-            return Some("there is no /dev/loop-control (load the kernel module loop)".into());
+        if !self.is_memory()
+            && let Some(lack) = device::lack()
+        {
+            return Some(lack);
         }
         // Modules that are not loaded yet are not listed; mounting loads them.
         let listed = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();

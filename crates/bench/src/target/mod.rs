@@ -1,5 +1,6 @@
 //! What experiments are done on.
 
+mod bare;
 mod device;
 mod directory;
 mod floor;
@@ -18,6 +19,7 @@ use crate::calls::Answering;
 use crate::experiment::Need;
 use crate::{Error, Result};
 
+pub use bare::Bare;
 pub use kernel::Kind;
 pub(crate) use kernel::available;
 pub use room::Room;
@@ -64,13 +66,15 @@ pub enum Name {
     Fuse,
     /// A file system of the kernel, made on the spot.
     Kernel(Kind),
+    /// A device without files, made on the spot.
+    Device(Bare),
     /// A directory that is there.
     Directory(PathBuf),
 }
 
 impl Name {
     /// All that need no path.
-    pub const ALL: [Name; 13] = [
+    pub const ALL: [Name; 15] = [
         Name::Null,
         Name::SystemCall,
         Name::Memory,
@@ -84,6 +88,8 @@ impl Name {
         Name::Kernel(Kind::Ext4),
         Name::Kernel(Kind::Xfs),
         Name::Kernel(Kind::Btrfs),
+        Name::Device(Bare::Disk),
+        Name::Device(Bare::Loop),
     ];
 
     /// The target that `word` names: one of the list, or a path with a slash in it.
@@ -103,6 +109,7 @@ impl Name {
             Name::Conquest => "conquest".into(),
             Name::Fuse => "fuse".into(),
             Name::Kernel(kind) => kind.id().into(),
+            Name::Device(bare) => bare.id().into(),
             Name::Directory(_) => "directory".into(),
         }
     }
@@ -117,6 +124,7 @@ impl Name {
             Name::Conquest => "a store, by the library in the same process",
             Name::Fuse => "a store, mounted by conquest mount",
             Name::Kernel(kind) => kind.about(),
+            Name::Device(bare) => bare.about(),
             Name::Directory(_) => "any directory, by its path",
         }
     }
@@ -136,6 +144,7 @@ impl Name {
                 }
                 Err(_) => Some("only root may open /dev/fuse (chmod 666 /dev/fuse)".into()),
             },
+            Name::Device(bare) => bare.lack(is_root),
             Name::Kernel(kind) if !is_root && !kind.is_memory() => Some(ROOT_MOUNTS.into()),
             Name::Kernel(kind) => kind.lack(),
         }
@@ -202,6 +211,14 @@ pub fn target(name: &Name, making: &Making, room: Option<&Room>) -> Result<Box<d
                 reason: ROOT_MOUNTS.into(),
             })?;
             Box::new(kernel::Kernel::new(*kind, room.place(kind.id())?, making.disk.clone()))
+        }
+        Name::Device(Bare::Disk) => Box::new(bare::Device::on_disk(&making.disk)),
+        Name::Device(Bare::Loop) => {
+            let room = room.ok_or_else(|| Error::Target {
+                target: Bare::Loop.id().into(),
+                reason: ROOT_MOUNTS.into(),
+            })?;
+            Box::new(bare::Device::in_memory(room.place(Bare::Loop.id())?))
         }
         Name::Directory(path) => Box::new(directory::Directory::new(path)),
     })

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use conquest_bench::experiment::{self, Experiment, Size};
+use conquest_bench::experiment::{self, Experiment, On, Size};
 use conquest_bench::machine::caches::Caches;
 use conquest_bench::machine::description::Description;
 use conquest_bench::parameters::Parameters;
@@ -42,13 +42,9 @@ Examples:
   conquest bench sprite-large --set bytes=1048576 --on ramfs,tmpfs"
 )]
 pub(crate) struct Bench {
-    /// Targets, separated by commas: names that `list` shows, or paths of directories.
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "TARGET",
-        default_value = "ramfs,tmpfs,ext4,conquest,fuse"
-    )]
+    /// Targets, separated by commas: names that `list` shows, or paths of directories [default:
+    /// ramfs,tmpfs,ext4,conquest,fuse; of experiments with volumes, those that `list` shows].
+    #[arg(long, value_delimiter = ',', value_name = "TARGET")]
     on: Vec<String>,
     /// How large.
     #[arg(long, value_enum, default_value_t = HowLarge::Short)]
@@ -158,6 +154,9 @@ fn list() -> Result<()> {
         out.push_str(&format!("  {:<24}{}\n", experiment.id(), experiment.about()));
         let phases: Vec<&str> = experiment.phases().iter().map(|phase| phase.id).collect();
         out.push_str(&format!("  {:<24}phases: {}\n", "", phases.join(", ")));
+        if experiment.on() != On::Files {
+            out.push_str(&format!("  {:<24}on: {}\n", "", experiment.on().usual().join(",")));
+        }
     }
     out.push_str("\ntargets:\n");
     for name in Name::ALL.iter().chain([&Name::Directory(PathBuf::new())]) {
@@ -210,7 +209,7 @@ fn measure(args: &Bench, report: &Report) -> Result<()> {
     }
     let caches = Caches::visible().unwrap_or_default();
     let experiments = chosen(args, &caches, report)?;
-    let mut targets = targets(args, report)?;
+    let mut targets = targets(args, &experiments, report)?;
     let program = std::env::current_exe()?;
     let mut used = vec![program.clone(), std::env::current_dir()?, args.disk.clone()];
     used.extend(targets.iter().filter_map(|target| match &target.name {
@@ -325,7 +324,12 @@ fn named(args: &Bench, report: &Report) -> Result<Vec<&'static dyn Experiment>> 
     for word in &args.experiments {
         if word == "all" {
             for experiment in experiment::ALL {
-                match lack(experiment) {
+                let elsewhere = || {
+                    let is_usual = !args.on.is_empty() || experiment.on() == On::Files;
+                    let on = experiment.on().usual().join(",");
+                    (!is_usual).then(|| format!("it is done on {on}; name it"))
+                };
+                match lack(experiment).or_else(elsewhere) {
                     Some(lack) => {
                         report.note(format_args!("{}: left out: {lack}", experiment.id()))
                     }
@@ -375,9 +379,17 @@ fn chosen(args: &Bench, caches: &Caches, report: &Report) -> Result<Chosen> {
 }
 
 /// The targets, without those that can't be had here, of which it is said how to get them.
-fn targets(args: &Bench, report: &Report) -> Result<Vec<Wanted>> {
+fn targets(args: &Bench, experiments: &Chosen, report: &Report) -> Result<Vec<Wanted>> {
+    let mut words: Vec<&str> = args.on.iter().map(String::as_str).collect();
+    if words.is_empty() {
+        for word in experiments.iter().flat_map(|(experiment, _)| experiment.on().usual()) {
+            if !words.contains(word) {
+                words.push(word);
+            }
+        }
+    }
     let mut targets: Vec<Wanted> = Vec::new();
-    for word in &args.on {
+    for word in words {
         let mut wanted = Wanted::parse(word).ok_or_else(|| {
             let advice = "`conquest bench list` shows all; a directory needs a slash";
             Reason::Rule(format!("no target {word:?} ({advice})"))

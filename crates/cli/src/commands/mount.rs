@@ -71,11 +71,7 @@ pub(crate) struct Mount {
 
 pub(crate) fn run(args: &Mount) -> ExitCode {
     let report = Report::new("mount");
-    let role = match (args.foreground, args.serving) {
-        (true, _) => Role::Foreground,
-        (false, true) => Role::Serving,
-        (false, false) => Role::Asked,
-    };
+    let role = Role::of(args.foreground, args.serving);
     let wanted = Wanted {
         store: place::store(&args.store),
         point: args.directory.clone(),
@@ -83,7 +79,16 @@ pub(crate) fn run(args: &Mount) -> ExitCode {
         log_level: args.log_level,
         is_sloppy: args.sloppy,
     };
-    let Err(failure) = start(&wanted, role, server::server) else {
+    ended(start(&wanted, role, server::server), role, &report)
+}
+
+/// The exit code of a mount in the role `role`, with what `report` has to say of it.
+pub(super) fn ended(
+    outcome: core::result::Result<(), Failure>,
+    role: Role,
+    report: &Report,
+) -> ExitCode {
+    let Err(failure) = outcome else {
         return ExitCode::SUCCESS;
     };
     // Whoever started this process reports what it was told.

@@ -1,7 +1,8 @@
-//! Mounting a store, as far as it does not matter how files are served.
+//! Mounting a store, or the space of a volume, as far as it does not matter how files are served.
 //!
 //! Invariants:
-//! - the process that serves is started before a store is attached ([`background`]);
+//! - the process that serves is started before a store is attached or a volume opened
+//!   ([`background`]);
 //! - whoever waits, waits for a limited time;
 //! - who looks for users or servers of a mount asks no server ([`users`]).
 
@@ -17,11 +18,12 @@ pub(crate) mod server;
 pub(crate) mod servers;
 pub(crate) mod serving;
 pub(crate) mod signals;
+pub(crate) mod space;
 pub(crate) mod start;
 pub(crate) mod table;
 pub(crate) mod users;
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -31,8 +33,8 @@ use options::MountOptions;
 
 /// What is to be mounted, where, and how.
 pub(crate) struct MountRequest {
-    /// The store's directory, from the root.
-    pub(crate) store: PathBuf,
+    /// What the mount is said to be of.
+    pub(crate) source: OsString,
     /// The mount point: a directory, from the root and without links.
     pub(crate) point: PathBuf,
     pub(crate) options: MountOptions,
@@ -40,24 +42,18 @@ pub(crate) struct MountRequest {
     pub(crate) log: Arc<Log>,
 }
 
-impl MountRequest {
-    /// What the mount is said to be of.
-    pub(crate) fn source(&self) -> &OsStr {
-        self.options.fsname.as_deref().unwrap_or(self.store.as_os_str())
-    }
-}
-
 /// Serves a mount until it is unmounted. Behind a trait so that the program can be tested without
 /// one.
 pub(crate) trait Serve {
-    /// Attaches the store and mounts it; returns once it is mounted, and can be used as soon as
-    /// [`Serve::run`] is called. The standard error is still that of who gave the command.
+    /// Attaches or opens what is to be served, and mounts it; returns once it is mounted, and can
+    /// be used as soon as [`Serve::run`] is called. The standard error is still that of who gave
+    /// the command.
     ///
     /// # Errors
     /// Why it is not mounted; then nothing is left of it.
     fn mount(&mut self, request: &MountRequest) -> Result<Box<dyn End>>;
 
-    /// Serves; returns once it is unmounted and the store is detached.
+    /// Serves; returns once it is unmounted, and what was served is detached or closed.
     ///
     /// # Errors
     /// Why it could not go on.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use conquest::Errno;
 
+use crate::place;
 use crate::reason::{Reason, Result};
 
 /// The directory `point`, from the root and without links. It need not be empty.
@@ -23,6 +24,14 @@ pub(crate) fn check(point: &Path) -> Result<PathBuf> {
         )),
         Err(reason) => Err(reason),
     }
+}
+
+/// The same, as something that is asked for.
+///
+/// # Errors
+/// A reason that names it.
+pub(crate) fn named(point: &Path) -> Result<PathBuf> {
+    check(point).map_err(|reason| Reason::Rule(format!("{}: {reason}", place::host_label(point))))
 }
 
 #[cfg(test)]

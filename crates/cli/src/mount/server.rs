@@ -1,10 +1,10 @@
 //! What serves mounts: the store through FUSE.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use conquest::{Attach, Store};
-use conquest_fuse::{self as fuse, Session, SessionOptions, Stopper};
+use conquest_fuse::{self as fuse, Handler, Session, SessionOptions, Stopper};
 use conquest_mount::{Event, Server};
 
 use super::options::{AccessTimes, MountOptions};
@@ -24,8 +24,9 @@ static INCIDENT: Kind = Kind::new(Level::Error, "protocol");
 static SLOW: Kind = Kind::new(Level::Warn, "waiting for a process");
 
 /// A store that is mounted, or is to be.
-#[derive(Default)]
 struct Fuse {
+    /// The store's directory.
+    store: PathBuf,
     served: Option<Served>,
 }
 
@@ -35,17 +36,17 @@ struct Served {
     store: Arc<Store>,
 }
 
-/// The server of this build of the program.
+/// The server of the store in the directory `store`.
 ///
 /// # Errors
 /// None so far.
-pub(crate) fn server() -> Result<Box<dyn Serve>> {
-    Ok(Box::new(Fuse::default()))
+pub(crate) fn server(store: PathBuf) -> Result<Box<dyn Serve>> {
+    Ok(Box::new(Fuse { store, served: None }))
 }
 
 impl Serve for Fuse {
     fn mount(&mut self, request: &MountRequest) -> Result<Box<dyn End>> {
-        let store = Arc::new(attach(&request.store, &request.log)?);
+        let store = Arc::new(attach(&self.store, &request.log)?);
         check_trust(&store, &request.options)?;
         let options = conquest_mount::Options {
             no_access_time: request.options.read_only
@@ -55,19 +56,9 @@ impl Serve for Fuse {
             ..conquest_mount::Options::default()
         };
         let server = Server::new(Arc::clone(&store), options, Box::new(reporter(&request.log)))?;
-        let log = Arc::clone(&request.log);
-        let threads = request.options.threads.map_or(THREADS, |threads| threads.get() as usize);
-        let report = move |incident: &fuse::Incident| {
-            log.tell(&INCIDENT, &[&Cause(&Reason::rule(incident.to_string()))]);
-        };
-        let report = Box::new(report);
-        let how = SessionOptions { threads_max: threads, report, ..SessionOptions::default() };
-        let (device, mounted) = fuse::mount(&request.point, &mount_options(request))?;
-        let session = Session::new(device, Arc::new(server), how);
-        let stopper = session.stopper(&mounted);
-        privileges::drop_needless(&request.log);
+        let (session, end) = mounted(Arc::new(server), request)?;
         self.served = Some(Served { session, store });
-        Ok(Box::new(Ending { mounted, stopper }))
+        Ok(end)
     }
 
     fn run(&mut self) -> Result<()> {
@@ -81,6 +72,25 @@ impl Serve for Fuse {
             Err(_) => Ok(()),
         }
     }
+}
+
+/// Mounts what `handler` serves, as `request` says: a session that is to be run, and what ends it.
+pub(super) fn mounted<H: Handler>(
+    handler: H,
+    request: &MountRequest,
+) -> Result<(Session<H>, Box<dyn End>)> {
+    let log = Arc::clone(&request.log);
+    let threads = request.options.threads.map_or(THREADS, |threads| threads.get() as usize);
+    let report = move |incident: &fuse::Incident| {
+        log.tell(&INCIDENT, &[&Cause(&Reason::rule(incident.to_string()))]);
+    };
+    let report = Box::new(report);
+    let how = SessionOptions { threads_max: threads, report, ..SessionOptions::default() };
+    let (device, mounted) = fuse::mount(&request.point, &mount_options(request))?;
+    let session = Session::new(device, handler, how);
+    let stopper = session.stopper(&mounted);
+    privileges::drop_needless(&request.log);
+    Ok((session, Box::new(Ending { mounted, stopper })))
 }
 
 /// What ends a mount.
@@ -154,7 +164,7 @@ fn reporter(log: &Arc<Log>) -> impl Fn(Event<'_>) + Send + Sync + use<> {
 
 fn mount_options(request: &MountRequest) -> fuse::MountOptions {
     let options = &request.options;
-    let mut mount = fuse::MountOptions::new("conquest", request.source());
+    let mut mount = fuse::MountOptions::new("conquest", &request.source);
     mount.default_permissions = true;
     mount.allow_other = options.allow_other;
     mount.read_only = options.read_only;

@@ -28,6 +28,7 @@ static ASKED: Kind = Kind::new(Level::Info, "asked to end");
 static BUSY: Kind = Kind::new(Level::Warn, "busy");
 static BUSY_PROCESS: Kind = Kind::new(Level::Warn, "busy by a process");
 static BUSY_MOUNT: Kind = Kind::new(Level::Warn, "busy by a mount");
+static BUSY_LOOP: Kind = Kind::new(Level::Warn, "busy by a loop device");
 static LEFT: Kind = Kind::new(Level::Warn, "unmounted lazily");
 static STUCK: Kind = Kind::new(Level::Error, "not unmounted");
 static ABORTED: Kind = Kind::new(Level::Warn, "ended at once");
@@ -59,7 +60,7 @@ pub(crate) fn serve(
     });
     let told = parent.map_or(Ok(()), Parent::ready);
     if told.is_ok() {
-        let (source, point) = (Place(request.source().as_ref()), Place(&request.point));
+        let (source, point) = (Place(request.source.as_ref()), Place(&request.point));
         let how = if request.options.read_only { " for reading only" } else { "" };
         log.tell(&MOUNTED, &[&source, &" is mounted at ", &point, &how]);
         let pid = std::process::id();
@@ -250,6 +251,9 @@ impl Watch<'_> {
         }
         for mount in &users.mounts {
             self.tell(&BUSY_MOUNT, &[&"in use by a mount beneath it: ", &Place(mount)]);
+        }
+        for device in &users.loops {
+            self.tell(&BUSY_LOOP, &[&"in use by a loop device on it: ", &Place(device)]);
         }
     }
 }

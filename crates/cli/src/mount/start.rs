@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -43,6 +43,29 @@ pub(crate) enum Role {
     Rehearsal,
 }
 
+impl Role {
+    /// The role of a process that was asked to serve in the foreground, or that was started to
+    /// serve.
+    pub(crate) const fn of(is_foreground: bool, is_serving: bool) -> Role {
+        match (is_foreground, is_serving) {
+            (true, _) => Role::Foreground,
+            (false, true) => Role::Serving,
+            (false, false) => Role::Asked,
+        }
+    }
+
+    /// Who is to be told, having left him behind.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn parent(self) -> Result<Option<Parent>> {
+        match self {
+            Role::Serving => Parent::leave().map(Some),
+            Role::Foreground | Role::Asked | Role::Rehearsal => Ok(None),
+        }
+    }
+}
+
 impl Wanted {
     /// The options, typed.
     pub(crate) fn parse(&self) -> Result<MountOptions> {
@@ -53,8 +76,7 @@ impl Wanted {
         Ok(options)
     }
 
-    /// The arguments by which the program serves what is asked for. The mount point is the last
-    /// one: by it servers are found on older kernels.
+    /// The arguments by which the program serves what is asked for.
     fn arguments(&self) -> Vec<OsString> {
         let mut all: Vec<OsString> = vec!["mount".into(), "--serving".into()];
         for text in &self.options {
@@ -81,12 +103,9 @@ impl Wanted {
 pub(crate) fn start(
     wanted: &Wanted,
     role: Role,
-    make: impl FnOnce() -> Result<Box<dyn Serve>>,
+    make: impl FnOnce(PathBuf) -> Result<Box<dyn Serve>>,
 ) -> core::result::Result<(), Failure> {
-    let parent = match role {
-        Role::Serving => Some(Parent::leave()?),
-        Role::Foreground | Role::Asked | Role::Rehearsal => None,
-    };
+    let parent = role.parent()?;
     let (wanted, options) = match check(wanted) {
         Ok(checked) => checked,
         Err(failure) => return Err(serving::tell_failure(failure, parent)),
@@ -98,37 +117,65 @@ pub(crate) fn start(
             _ => Ok(remount(&mount, &options)?),
         };
     }
-    let sink = match role {
-        Role::Rehearsal => return Ok(()),
-        Role::Asked => {
-            let mut command = Command::new("/proc/self/exe");
-            command.arg0("conquest").args(wanted.arguments());
-            return background::start(command, background::LIMIT);
-        }
-        Role::Foreground => Sink::of_foreground(),
-        Role::Serving => Sink::of_background(),
-    };
-    let mut server = match make() {
-        Ok(server) => server,
-        Err(reason) => return Err(serving::tell_failure(reason.into(), parent)),
-    };
-    let log = Arc::new(Log::new(options.log_level, sink));
-    let request = MountRequest { store: wanted.store, point: wanted.point, options, log };
-    serving::serve(server.as_mut(), &request, parent)
+    let arguments = wanted.arguments();
+    let source = options.fsname.clone().unwrap_or_else(|| wanted.store.clone().into());
+    let plan = Plan { arguments, source, point: wanted.point, options };
+    plan.carry_out(role, parent, || make(wanted.store))
+}
+
+/// A mount that was checked.
+pub(crate) struct Plan {
+    /// The arguments by which another process of the program serves it. The mount point is the last
+    /// one: by it servers are found on older kernels.
+    pub(crate) arguments: Vec<OsString>,
+    /// What the mount is said to be of.
+    pub(crate) source: OsString,
+    /// The mount point, from the root and without links.
+    pub(crate) point: PathBuf,
+    pub(crate) options: MountOptions,
+}
+
+impl Plan {
+    /// Mounts in the role `role`, by a server that `make` gives; `parent` waits for it, if it is
+    /// there.
+    ///
+    /// # Errors
+    /// As [`start`].
+    pub(crate) fn carry_out(
+        self,
+        role: Role,
+        parent: Option<Parent>,
+        make: impl FnOnce() -> Result<Box<dyn Serve>>,
+    ) -> core::result::Result<(), Failure> {
+        let sink = match role {
+            Role::Rehearsal => return Ok(()),
+            Role::Asked => {
+                let mut command = Command::new("/proc/self/exe");
+                command.arg0("conquest").args(self.arguments);
+                return background::start(command, background::LIMIT);
+            }
+            Role::Foreground => Sink::of_foreground(),
+            Role::Serving => Sink::of_background(),
+        };
+        let mut server = match make() {
+            Ok(server) => server,
+            Err(reason) => return Err(serving::tell_failure(reason.into(), parent)),
+        };
+        let Plan { source, point, options, .. } = self;
+        let log = Arc::new(Log::new(options.log_level, sink));
+        let request = MountRequest { source, point, options, log };
+        serving::serve(server.as_mut(), &request, parent)
+    }
 }
 
 /// What is asked for with paths from the root, and its options; nothing is attached for it.
 fn check(wanted: &Wanted) -> core::result::Result<(Wanted, MountOptions), Failure> {
     let options = wanted.parse().map_err(Failure::Usage)?;
-    let named = |path: &Path, reason: Reason| {
-        Failure::Failed(Reason::Rule(format!("{}: {reason}", place::host_label(path))))
-    };
-    let point = point::check(&wanted.point).map_err(|reason| named(&wanted.point, reason))?;
+    let point = point::named(&wanted.point)?;
     let store = match options.remount {
         // What is mounted there already is not asked for its store.
         true => wanted.store.clone(),
-        false => std::fs::canonicalize(&wanted.store)
-            .map_err(|error| named(&wanted.store, error.into()))?,
+        false => place::resolved(&wanted.store)?,
     };
     Ok((Wanted { store, point, ..wanted.clone() }, options))
 }

@@ -3,7 +3,9 @@
 //! No server is asked for anything: files are told by the number of their mount, which the kernel
 //! knows, so this works on a mount whose server has ended or hangs, and from within the server.
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -63,6 +65,8 @@ pub(crate) struct Users {
     pub(crate) processes: Vec<User>,
     /// Mounts beneath it.
     pub(crate) mounts: Vec<PathBuf>,
+    /// Loop devices on files of it.
+    pub(crate) loops: Vec<PathBuf>,
     /// Whether there are processes that may not be looked into.
     pub(crate) is_partial: bool,
 }
@@ -76,7 +80,7 @@ impl Users {
         let all = table::read()?;
         let is_beneath = |other: &&Mount| other.parent == mount.id && other.id != mount.id;
         let mounts = all.iter().filter(is_beneath).map(|other| other.directory.clone()).collect();
-        let mut users = Users { mounts, ..Users::default() };
+        let mut users = Users { mounts, loops: loops(mount), ..Users::default() };
         let mut people = People::default();
         for process in Process::all() {
             match uses(process, mount) {
@@ -115,6 +119,9 @@ impl fmt::Display for Users {
         for mount in &self.mounts {
             write!(f, "\n  a mount beneath it: {}", place::host_label(mount))?;
         }
+        for device in &self.loops {
+            write!(f, "\n  a loop device on it: {}", place::host_label(device))?;
+        }
         if self.is_partial {
             write!(f, "\n  perhaps processes of others, which only root may look into")?;
         }
@@ -127,6 +134,17 @@ fn owner(process: Process, people: &mut People) -> String {
         Ok(found) => people.user(found.uid()).to_owned(),
         Err(_) => "nobody known".to_owned(),
     }
+}
+
+/// The loop devices on files of `mount`: the kernel tells their paths, as this process sees them.
+fn loops(mount: &Mount) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let is_on_it = |entry: &std::fs::DirEntry| {
+        let path = std::fs::read(entry.path().join("loop/backing_file")).unwrap_or_default();
+        Path::new(OsStr::from_bytes(path.trim_ascii_end())).starts_with(&mount.directory)
+    };
+    let on_it = entries.filter(is_on_it);
+    on_it.map(|entry| Path::new("/dev").join(entry.file_name())).collect()
 }
 
 /// How `process` uses `mount`; none if it may not be looked into, or is gone.

@@ -2,7 +2,9 @@
 // Each test program uses a part of it, and helpers fail as tests do.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
+pub mod exported;
 pub mod fuse;
+pub mod mounted;
 pub mod nasty;
 pub mod scene;
 pub mod snapshot;

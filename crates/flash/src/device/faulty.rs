@@ -195,6 +195,14 @@ impl<D: Device> Device for Faulty<D> {
         self.device.discard(at, len)
     }
 
+    fn next(&self, at: u64) -> io::Result<u64> {
+        self.device.next(at)
+    }
+
+    fn is_blank(&self, at: u64, len: u64) -> io::Result<bool> {
+        self.device.is_blank(at, len)
+    }
+
     fn copies(&self) -> u32 {
         self.device.copies()
     }

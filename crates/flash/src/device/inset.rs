@@ -1,5 +1,6 @@
 //! A part of a device, as a device.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,12 +58,32 @@ impl Device for Inset {
         self.device.discard(self.place(at, len)?, len)
     }
 
+    fn next(&self, at: u64) -> io::Result<u64> {
+        Ok(self.device.next(self.place(at, 0)?)? - self.start)
+    }
+
+    fn is_blank(&self, at: u64, len: u64) -> io::Result<bool> {
+        self.device.is_blank(self.place(at, len)?, len)
+    }
+
     fn copies(&self) -> u32 {
         self.device.copies()
     }
 
     fn read_copy(&self, copy: u32, at: u64, into: &mut [u8]) -> io::Result<()> {
         self.device.read_copy(copy, self.place(at, into.len() as u64)?, into)
+    }
+
+    fn files(&self) -> io::Result<Vec<File>> {
+        self.device.files()
+    }
+
+    fn file_count(&self) -> usize {
+        self.device.file_count()
+    }
+
+    fn route(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        self.device.route(self.place(at, len).ok()?, len)
     }
 
     fn enter(&self, writer: u64) -> io::Result<bool> {

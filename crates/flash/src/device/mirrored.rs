@@ -1,10 +1,11 @@
 //! Several devices that have the same.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Device, Limits, any, broken, combined, enter_all, invalid};
+use super::{Device, Limits, any, broken, combined, enter_all, files_of, invalid, route_to};
 
 /// Bytes that are read from one member before the next one has its turn.
 const TURN: u64 = 1 << 20;
@@ -73,6 +74,11 @@ impl Mirrored {
         self.lock().get(member).copied().unwrap_or(true)
     }
 
+    /// The member that is asked first for what is at `at`.
+    fn first_for(&self, at: u64) -> usize {
+        (at / TURN % self.members.len() as u64) as usize
+    }
+
     /// Does `work` to all members, which fail if they don't do what others have done.
     fn on_all(&self, work: impl Fn(&dyn Device) -> io::Result<()>) -> io::Result<()> {
         let used = self.members.iter().enumerate().filter(|(number, _)| !self.has_failed(*number));
@@ -110,7 +116,7 @@ impl Device for Mirrored {
     /// Reads from one that has not failed; which, depends on `at`. If that can't, from the next.
     fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         self.limits.admit(self.len, at, into.len() as u64)?;
-        let first = (at / TURN % self.members.len() as u64) as usize;
+        let first = self.first_for(at);
         let mut error = None;
         let in_turn = self.members.iter().enumerate().cycle().skip(first);
         for (number, member) in in_turn.take(self.members.len()) {
@@ -139,6 +145,10 @@ impl Device for Mirrored {
         self.on_all(|member| member.discard(at, len))
     }
 
+    fn is_blank(&self, at: u64, len: u64) -> io::Result<bool> {
+        Ok(!any(&self.members, |member| member.is_blank(at, len).map(|is_blank| !is_blank))?)
+    }
+
     /// As many as there are members, also if some have failed.
     fn copies(&self) -> u32 {
         self.members.len() as u32
@@ -153,6 +163,22 @@ impl Device for Mirrored {
         let number = copy as usize;
         let member = self.members.get(number).ok_or_else(invalid)?;
         if self.has_failed(number) { Err(broken()) } else { member.read(at, into) }
+    }
+
+    fn files(&self) -> io::Result<Vec<File>> {
+        files_of(&self.members)
+    }
+
+    fn file_count(&self) -> usize {
+        self.members.iter().map(|member| member.file_count()).sum()
+    }
+
+    fn route(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        if at.checked_add(len)? > self.len {
+            return None;
+        }
+        let number = self.first_for(at);
+        if self.has_failed(number) { None } else { route_to(&self.members, number, at, len) }
     }
 
     /// On failed members, too: what was begun there before may still be under way.

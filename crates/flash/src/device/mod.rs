@@ -5,6 +5,7 @@
 
 mod faulty;
 mod file;
+mod in_order;
 mod inset;
 mod memory;
 mod mirrored;
@@ -12,12 +13,14 @@ mod nand;
 mod openers;
 mod striped;
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use faulty::{Faults, Faulty, Work};
 pub use file::{Access, Exclusive, FileDevice};
+pub(crate) use in_order::InOrder;
 pub use inset::Inset;
 pub use memory::MemoryDevice;
 pub use mirrored::Mirrored;
@@ -122,6 +125,22 @@ fn enter_all(members: &[Arc<dyn Device>], writer: u64) -> io::Result<bool> {
     Ok(true)
 }
 
+/// The files of `members`, one behind the other.
+fn files_of(members: &[Arc<dyn Device>]) -> io::Result<Vec<File>> {
+    let mut files = Vec::new();
+    for member in members {
+        files.extend(member.files()?);
+    }
+    Ok(files)
+}
+
+/// The route to bytes of member `number` among the files of `members`.
+fn route_to(members: &[Arc<dyn Device>], number: usize, at: u64, len: u64) -> Option<(usize, u64)> {
+    let (file, at) = members.get(number)?.route(at, len)?;
+    let before: usize = members.iter().take(number).map(|member| member.file_count()).sum();
+    Some((before + file, at))
+}
+
 /// Whether `question` is answered with yes by any of `members`.
 fn any(
     members: &[Arc<dyn Device>],
@@ -180,6 +199,26 @@ pub trait Device: Send + Sync {
     /// As [`Self::write`].
     fn discard(&self, at: u64, len: u64) -> io::Result<()>;
 
+    /// Of one that has to be written in order: the byte at which the erase block goes on that has
+    /// byte `at`.
+    ///
+    /// # Errors
+    /// `EINVAL` for others; those of the system.
+    fn next(&self, at: u64) -> io::Result<u64> {
+        let _ = at;
+        Err(invalid())
+    }
+
+    /// Of one that has to be written in order: whether nothing was written to `len` bytes from `at`
+    /// on, whole erase blocks, since they were erased.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    fn is_blank(&self, at: u64, len: u64) -> io::Result<bool> {
+        let _ = (at, len);
+        Err(invalid())
+    }
+
     /// How many copies there are of everything.
     fn copies(&self) -> u32 {
         1
@@ -193,7 +232,27 @@ pub trait Device: Send + Sync {
         if copy == 0 { self.read(at, into) } else { Err(invalid()) }
     }
 
-    /// Makes the process known as writer `writer`, until this value is dropped, or the process has
+    /// The files of which it consists, for who reads from them as [`Self::route`] says: descriptors
+    /// of the same open files. None if it can be read by [`Self::read`] only.
+    ///
+    /// # Errors
+    /// Those of the system.
+    fn files(&self) -> io::Result<Vec<File>> {
+        Ok(Vec::new())
+    }
+
+    /// How many [`Self::files`] there are.
+    fn file_count(&self) -> usize {
+        0
+    }
+
+    /// Which of [`Self::files`] has the `len` bytes from `at` on, to be read to memory that begins
+    /// with a page, and from which byte on; none if [`Self::read`] has to be asked for them.
+    fn route(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        let _ = (at, len);
+        None
+    }
+
     /// Makes the process known as writer `writer`, below [`WRITERS`], until this value is dropped,
     /// or the process has ended, and everything that it began to write by this value has been
     /// written; whether nobody else is. Again is the same as once.

@@ -206,6 +206,12 @@ impl Device for Nand {
         Ok(())
     }
 
+    fn next(&self, at: u64) -> io::Result<u64> {
+        let mut state = self.lock();
+        let (block, place) = self.page(&mut state, at)?;
+        Ok(at - place + block.bytes.len() as u64)
+    }
+
     fn enter(&self, writer: u64) -> io::Result<bool> {
         self.opener.enter(writer)
     }

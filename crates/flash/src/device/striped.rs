@@ -1,10 +1,11 @@
 //! Several devices in turn.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Device, Limits, any, combined, enter_all, invalid};
+use super::{Device, Limits, any, combined, enter_all, files_of, invalid, route_to};
 
 /// Several devices as one that has their space together: a chunk of the first one, one of the
 /// second one, and so on, and again from the first. What one of them loses is lost.
@@ -115,6 +116,20 @@ impl Device for Striped {
         Ok(())
     }
 
+    fn is_blank(&self, at: u64, len: u64) -> io::Result<bool> {
+        let end = at.saturating_add(len);
+        let mut at = at;
+        while at < end {
+            let (member, place, count) = self.place(at)?;
+            let part = count.min(end - at);
+            if !member.is_blank(place, part)? {
+                return Ok(false);
+            }
+            at += part;
+        }
+        Ok(true)
+    }
+
     /// As many as the member has that has the fewest.
     fn copies(&self) -> u32 {
         self.members.iter().map(|member| member.copies()).min().unwrap_or(0)
@@ -125,6 +140,24 @@ impl Device for Striped {
             return Err(invalid());
         }
         self.read_from(Some(copy), at, into)
+    }
+
+    fn files(&self) -> io::Result<Vec<File>> {
+        files_of(&self.members)
+    }
+
+    fn file_count(&self) -> usize {
+        self.members.iter().map(|member| member.file_count()).sum()
+    }
+
+    fn route(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        let (chunk, within) = (at / self.chunk, at % self.chunk);
+        let count = self.members.len() as u64;
+        if at.checked_add(len)? > self.len || within + len > self.chunk {
+            return None;
+        }
+        let number = (chunk % count) as usize;
+        route_to(&self.members, number, chunk / count * self.chunk + within, len)
     }
 
     fn enter(&self, writer: u64) -> io::Result<bool> {

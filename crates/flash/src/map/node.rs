@@ -10,13 +10,9 @@
 //! Slots are in no order, so what is put in or taken out is two words. The first word of an empty
 //! slot means nothing.
 
-use core::sync::atomic::Ordering;
-
-use conquest_format::journal::{Action, ENTRIES, ENTRY, Entry};
 use conquest_format::{Offset, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_pm::tx::STAGED_MAX;
 use conquest_pm::{Core, Error, Ptr, Result, Tx, View};
 
 use super::extent::{Extent, UNIT_MAX};
@@ -122,26 +118,9 @@ impl<M: Memory, H: Host> Reader for Tx<'_, M, H> {
         self.get(at)
     }
 
-    /// The node with what is staged for it: one pass over the staged entries, where [`Tx::get`]
-    /// would take one for each word.
+    #[inline]
     fn node(&self, at: Offset, words: &mut Words) {
-        let core = Tx::core(self);
-        core.memory().read(at, &mut words.0);
-        let load = |at| core.memory().load(at, Ordering::Relaxed);
-        // Entries stand in the lane in the order in which they were staged.
-        let lane = core.geometry().lane((self.number() >> 48) as u32).plus(ENTRIES);
-        for index in 0..STAGED_MAX - self.room() {
-            let entry = lane.plus(index * ENTRY);
-            let target = load(entry);
-            let Some(within) = target.checked_sub(at.bytes()).filter(|within| *within < NODE)
-            else {
-                continue;
-            };
-            let staged = Entry::unpack([target, load(entry.plus(WORD))]);
-            if let Some(Entry { action: Action::Set, operand, .. }) = staged {
-                words.set_word((within / WORD) as usize, operand);
-            }
-        }
+        self.bytes(at, &mut words.0);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the test of opening shares: volumes on files, processes that write to them, what each has
 //! done, and what may be there after that.
-// Helpers fail as tests do.
-#![allow(unreachable_pub, clippy::unwrap_used, clippy::panic)]
+// Each test program uses a part of it, and helpers fail as tests do.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;
 use std::fs::File;

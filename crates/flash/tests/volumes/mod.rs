@@ -57,7 +57,7 @@ pub fn region_file(body: &Body) -> std::os::fd::OwnedFd {
     again
 }
 
-fn opened(body: &Body, file: &std::os::fd::OwnedFd) -> Arc<Region> {
+pub fn opened(body: &Body, file: &std::os::fd::OwnedFd) -> Arc<Region> {
     let source = Source::Descriptor(file.try_clone().unwrap());
     Region::open(source, &body.kinds(), Access::default(), Options::default()).unwrap()
 }

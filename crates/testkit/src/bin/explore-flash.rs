@@ -8,21 +8,25 @@ use std::time::Instant;
 use conquest_testkit::flash::explore::{Tally, Way, explore, replay};
 
 const USAGE: &str = "\
-usage: explore-flash [--cuts N] [--states N] [--seed S] [--slice] [--jobs N] [--replay WAY]
+usage: explore-flash [--cuts N] [--states N] [--seed S] [--slice] [--each N] [--jobs N]
+                     [--replay WAY]
 
---states ends it after so many states, whatever the cuts; --slice is --cuts 3000.";
+--states ends it after so many states, whatever the cuts; --slice is --cuts 3000; --each looks at
+one in so many cuts.";
 
 struct Options {
     cuts: usize,
     states: usize,
     seed: u64,
+    each: u64,
     jobs: usize,
     way: Option<Way>,
 }
 
 fn options() -> Option<Options> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut options = Options { cuts: 100_000, states: usize::MAX, seed: 1, jobs, way: None };
+    let mut options =
+        Options { cuts: 100_000, states: usize::MAX, seed: 1, each: 1, jobs, way: None };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         if argument == "--slice" {
@@ -35,6 +39,7 @@ fn options() -> Option<Options> {
             "--cuts" => options.cuts = number? as usize,
             "--states" => options.states = number? as usize,
             "--seed" => options.seed = number?,
+            "--each" => options.each = number?.max(1),
             "--jobs" => options.jobs = number?.clamp(1, 64) as usize,
             "--replay" => options.way = Some(Way::parse(&value)?),
             _ => return None,
@@ -82,7 +87,7 @@ fn explore_all(options: &Options) -> ExitCode {
                     if is_over {
                         return;
                     }
-                    let tally = explore(next.fetch_add(1, Ordering::Relaxed), 1);
+                    let tally = explore(next.fetch_add(1, Ordering::Relaxed), options.each);
                     for failure in &tally.failures {
                         println!("FAILED {failure}");
                     }

@@ -13,6 +13,8 @@ mod memory;
 mod phases;
 mod recorder;
 pub mod scenario;
+pub mod slice;
+pub mod values;
 
 pub use medium::{Medium, SECTOR};
 pub use memory::HeapMemory;

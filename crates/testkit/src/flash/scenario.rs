@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use conquest_flash::device::Device;
 use conquest_flash::{Body, Error, NewVolume, Volume, assemble, create};
 use conquest_format::Geometry;
 use conquest_format::volume::Arrangement;
@@ -99,10 +100,17 @@ impl Setup {
 /// # Errors
 /// Why it can't be opened, as text.
 pub fn open(recorder: &Recorder) -> Result<TestVolume, String> {
-    let text = |error: Error| format!("recovery: {error}");
-    let body = assemble(vec![Arc::new(recorder.as_other())]).map_err(text)?;
-    let core = region(&body).map_err(|error| format!("region: {error}"))?;
-    Volume::recover(core, &body).map_err(text)
+    recover(std::slice::from_ref(recorder)).map_err(|error| format!("recovery: {error}"))
+}
+
+/// Opens the volume on `members` as after a restart of the machine.
+///
+/// # Errors
+/// Those of the volume.
+pub fn recover(members: &[Recorder]) -> conquest_flash::Result<TestVolume> {
+    let device = |member: &Recorder| Arc::new(member.as_other()) as Arc<dyn Device>;
+    let body = assemble(members.iter().map(device).collect())?;
+    Volume::recover(region(&body)?, &body)
 }
 
 /// A new region for `body`.

@@ -252,6 +252,7 @@ mod tests {
             batches: vec![Batch { units, nanoseconds }; 2],
             disturbance: Disturbance::default(),
             whole: None,
+            amount: None,
         };
         let found = rates(&[
             phase("create", 10, 1_000_000_000),

@@ -41,7 +41,7 @@ pub(super) fn table(out: &mut String, rows: &[&ResultEntry], comparisons: &[&Com
 
 /// What the rate of `entry` counts.
 pub(super) fn unit(entry: &ResultEntry) -> Unit {
-    if entry.unit == Unit::Bytes.name() { Unit::Bytes } else { Unit::Files }
+    Unit::named(&entry.unit).unwrap_or(Unit::Files)
 }
 
 /// The greatest rate that has to fit. Floors may be longer: their bars are cut off.
@@ -58,7 +58,7 @@ fn scale(rows: &[&ResultEntry]) -> f64 {
 fn bar(out: &mut String, row: &ResultEntry, scale: f64) {
     let Some(median) = row.median else { return };
     let (width, height) = ROOM;
-    let at = |rate: f64| (rate / scale).min(1.0) * width;
+    let at = |rate: f64| (rate / scale).clamp(0.0, 1.0) * width;
     put!(out, r#"<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none""#);
     out.push_str(r#" aria-hidden="true" focusable="false">"#);
     put!(out, r#"<rect class="rate" y="4" width="{:.1}" height="16"/>"#, at(median));

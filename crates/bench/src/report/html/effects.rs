@@ -2,6 +2,7 @@
 
 use super::Text;
 use crate::experiment::{self, Effect};
+use crate::parameters::Parameters;
 use crate::report::json::EffectEntry;
 use crate::report::number;
 use crate::statistics::Interval;
@@ -9,10 +10,7 @@ use crate::statistics::Interval;
 /// Effects that were looked for with one set of parameters.
 pub(super) fn table(out: &mut String, effects: &[&EffectEntry]) {
     let Some(first) = effects.first() else { return };
-    let label = format!("effects, {}", first.parameters);
-    put!(out, r#"<div class="wide" role="region" tabindex="0" aria-label="{}">"#, Text(label));
-    out.push_str("<table><caption>effects</caption><thead><tr>");
-    for (class, head) in [
+    let heads = [
         ("", "effect"),
         ("", "target"),
         ("number", "with one thing wrong"),
@@ -20,10 +18,8 @@ pub(super) fn table(out: &mut String, effects: &[&EffectEntry]) {
         ("", "nearer to 1"),
         ("number", "change"),
         ("", "there"),
-    ] {
-        put!(out, r#"<th scope="col" class="{class}">{head}</th>"#);
-    }
-    out.push_str("</tr></thead><tbody>\n");
+    ];
+    begin_table(out, "effects", &first.parameters, &heads);
     for effect in effects {
         let word = |is_so: bool, yes: &'static str, no: &'static str| if is_so { yes } else { no };
         put!(out, "<tr><th scope=\"row\">{}</th>", Text(&effect.effect));
@@ -35,6 +31,23 @@ pub(super) fn table(out: &mut String, effects: &[&EffectEntry]) {
         put!(out, "<td>{}</td></tr>\n", word(effect.present, "present", "absent"));
     }
     out.push_str("</tbody></table></div>\n");
+}
+
+/// Begins a table of what was found with `parameters`, to its first row. Heads have a class and
+/// words.
+pub(super) fn begin_table(
+    out: &mut String,
+    caption: &str,
+    parameters: &Parameters,
+    heads: &[(&str, &str)],
+) {
+    let label = format!("{caption}, {parameters}");
+    put!(out, r#"<div class="wide" role="region" tabindex="0" aria-label="{}">"#, Text(label));
+    put!(out, "<table><caption>{caption}</caption><thead><tr>");
+    for (class, head) in heads {
+        put!(out, r#"<th scope="col" class="{class}">{head}</th>"#);
+    }
+    out.push_str("</tr></thead><tbody>\n");
 }
 
 /// What the effects of an experiment are.
@@ -54,7 +67,8 @@ pub(super) fn words(out: &mut String, experiment: &str) {
     out.push_str("</dl>\n");
 }
 
-fn ratio(ratio: &Interval) -> String {
+/// A ratio with its interval.
+pub(super) fn ratio(ratio: &Interval) -> String {
     let [value, low, high] = [ratio.value, ratio.low, ratio.high].map(number::three);
     format!("x {value} [{low}, {high}]")
 }

@@ -16,6 +16,7 @@ mod chart;
 mod effects;
 mod operations;
 mod page;
+mod pairs;
 
 use std::fmt::{self, Display, Write};
 

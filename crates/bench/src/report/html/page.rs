@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Text, bars, chart, effects, operations};
+use super::{Text, bars, chart, effects, operations, pairs};
 use crate::parameters::{Parameters, quantity};
 use crate::report::json::{Document, ResultEntry};
 use crate::runner::Follow;
@@ -108,6 +108,12 @@ fn experiment(out: &mut String, document: &Document, name: &str) {
             .filter(|one| one.experiment == name && one.parameters == *parameters)
             .collect();
         effects::table(out, &shown);
+        let paired: Vec<_> = document
+            .pairs
+            .iter()
+            .filter(|one| one.experiment == name && one.parameters == *parameters)
+            .collect();
+        pairs::table(out, &paired);
         for phase in &phases {
             let is_here =
                 |result: &&ResultEntry| result.phase == *phase && result.parameters == *parameters;

@@ -69,7 +69,7 @@ pub(super) fn run(args: &Create) -> ExitCode {
 }
 
 fn create(args: &Create, report: &Report) -> Result<()> {
-    let paths = &args.common.devices;
+    let paths = &args.common.volume.devices;
     if paths.len() > 1 && !args.mirror && !args.stripe {
         return Err(Reason::rule("several devices: say --mirror or --stripe"));
     }

@@ -40,6 +40,9 @@ struct Answer {
     capacity_bytes: u64,
     used_bytes: u64,
     reserved_bytes: u64,
+    unreadable_bytes: u64,
+    written: Written,
+    wear: Wear,
     map: Map,
     index: Name,
     index_bytes: u64,
@@ -64,6 +67,22 @@ struct Segments {
     checkpoint: u64,
     anchor: u64,
     bad: u64,
+}
+
+#[derive(Serialize)]
+struct Written {
+    asked_bytes: u64,
+    packets_bytes: u64,
+    placed_bytes: u64,
+    copied_bytes: u64,
+    checkpoints_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Wear {
+    least: u64,
+    most: u64,
+    sum: u64,
 }
 
 #[derive(Serialize)]
@@ -131,6 +150,15 @@ fn answer(identity: &Identity, info: &Known) -> Answer {
         capacity_bytes: info.capacity * unit,
         used_bytes: info.used * unit,
         reserved_bytes: info.reserved * unit,
+        unreadable_bytes: info.unreadable * unit,
+        written: Written {
+            asked_bytes: info.written.asked * unit,
+            packets_bytes: info.written.packets * unit,
+            placed_bytes: info.written.placed * unit,
+            copied_bytes: info.written.copied * unit,
+            checkpoints_bytes: info.written.checkpoints * unit,
+        },
+        wear: Wear { least: info.wear.least, most: info.wear.most, sum: info.wear.sum },
         map: Map { extents: map.extents, nodes: map.nodes, depth: map.depth },
         index: name(&identity.index),
         index_bytes: identity.index_bytes,
@@ -147,7 +175,7 @@ fn answer(identity: &Identity, info: &Known) -> Answer {
 }
 
 fn text(identity: &Identity, info: &Known) -> String {
-    let Known { unit, segments, map, stream, .. } = *info;
+    let Known { unit, map, stream, .. } = *info;
     let bytes = |units: u64| human(units * unit);
     let created = i64::try_from(identity.created).unwrap_or(i64::MAX);
     let mut rows = vec![
@@ -174,20 +202,9 @@ fn text(identity: &Identity, info: &Known) -> String {
                 human(unit)
             ),
         ),
-        (
-            "segments",
-            format!(
-                "{} of {}: {} free, {} payload, {} stream, {} checkpoint, {} roots, {} bad",
-                grouped(segments.all),
-                bytes(info.segment),
-                grouped(segments.free),
-                grouped(segments.payload),
-                grouped(segments.stream),
-                grouped(segments.checkpoint),
-                grouped(segments.anchor),
-                grouped(segments.bad)
-            ),
-        ),
+        ("segments", segments_text(info)),
+        ("written", written(info)),
+        ("wear", wear(info)),
         (
             "map",
             format!(
@@ -211,5 +228,53 @@ fn text(identity: &Identity, info: &Known) -> String {
         ),
         ("checkpoint", bytes(info.checkpoint)),
     ]);
+    if info.unreadable > 0 {
+        let told = "can't be read; run `conquest volume scrub` to see which";
+        rows.push(("damage", format!("{} {told}", bytes(info.unreadable))));
+    }
     rows.into_iter().map(|(key, value)| format!("{key:>12}  {value}\n")).collect()
+}
+
+/// Segments, by their use.
+fn segments_text(info: &Known) -> String {
+    let segments = &info.segments;
+    format!(
+        "{} of {}: {} free, {} payload, {} stream, {} checkpoint, {} roots, {} bad",
+        grouped(segments.all),
+        human(info.segment * info.unit),
+        grouped(segments.free),
+        grouped(segments.payload),
+        grouped(segments.stream),
+        grouped(segments.checkpoint),
+        grouped(segments.anchor),
+        grouped(segments.bad)
+    )
+}
+
+/// What was written, and how much more than users have asked for.
+fn written(info: &Known) -> String {
+    let written = &info.written;
+    let bytes = |units: u64| human(units * info.unit);
+    let times = match written.asked {
+        0 => String::new(),
+        asked => format!(", {:.2} times that", written.all() as f64 / asked as f64),
+    };
+    format!(
+        "since it was opened first: {} by users, {} in all{times} (packets {}, payload {}, copies \
+         {}, checkpoints {})",
+        bytes(written.asked),
+        bytes(written.all()),
+        bytes(written.packets),
+        bytes(written.placed),
+        bytes(written.copied),
+        bytes(written.checkpoints)
+    )
+}
+
+/// How often segments were begun.
+fn wear(info: &Known) -> String {
+    let worn = info.segments.all - info.segments.anchor - info.segments.bad;
+    let average = info.wear.sum as f64 / worn.max(1) as f64;
+    let (least, most) = (grouped(info.wear.least), grouped(info.wear.most));
+    format!("segments were begun {least} to {most} times, {average:.1} on average")
 }

@@ -1,6 +1,7 @@
 //! `conquest volume`: sparse spaces of blocks on files and block devices.
 
 mod create;
+mod export;
 mod info;
 mod verify;
 
@@ -17,7 +18,7 @@ use crate::reason::{Reason, Result};
 /// A volume that this process has open.
 type Open = Opened<Mapped, OsHost>;
 
-/// Make and examine volumes: sparse spaces of blocks on files and block devices.
+/// Make, examine and export volumes: sparse spaces of blocks on files and block devices.
 #[derive(Args)]
 pub(crate) struct Volume {
     #[command(subcommand)]
@@ -27,17 +28,25 @@ pub(crate) struct Volume {
 #[derive(Subcommand)]
 enum What {
     Create(create::Create),
+    Export(export::Export),
     Info(info::Info),
     Check(verify::Check),
     Scrub(verify::Scrub),
 }
 
-/// What all of them take.
+/// What all that report take.
 #[derive(Args)]
 struct Common {
     /// For programs: the schema is conquest.volume-info, or conquest.volume-check.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    volume: Members,
+}
+
+/// Which volume is meant.
+#[derive(Args)]
+struct Members {
     /// Where the volume's index is while it is open: a directory in memory.
     #[arg(long, value_name = "DIRECTORY", default_value = "/dev/shm")]
     index: PathBuf,
@@ -49,8 +58,14 @@ struct Common {
 impl Common {
     /// Opens the volume.
     fn open(&self) -> Result<Open> {
-        let options = OpenOptions { directory: self.index.clone(), ..OpenOptions::default() };
-        Ok(Open::open(&self.devices, &options)?)
+        Ok(Open::open(&self.volume.devices, &self.volume.options())?)
+    }
+}
+
+impl Members {
+    /// How the volume is to be opened.
+    fn options(&self) -> OpenOptions {
+        OpenOptions { directory: self.index.clone(), ..OpenOptions::default() }
     }
 }
 
@@ -69,6 +84,7 @@ fn name(path: &Path) -> Name {
 pub(crate) fn run(args: &Volume) -> ExitCode {
     match &args.what {
         What::Create(args) => create::run(args),
+        What::Export(args) => export::run(args),
         What::Info(args) => info::run(args),
         What::Check(args) => verify::check(args),
         What::Scrub(args) => verify::scrub(args),

@@ -109,7 +109,10 @@ fn run(command: &'static str, what: &'static str, common: &Common, repair: bool)
 }
 
 fn is_repaired(damage: &Damage) -> bool {
-    matches!(damage, Damage::Payload { is_repaired: true, .. })
+    matches!(
+        damage,
+        Damage::Payload { is_repaired: true, .. } | Damage::Superblock { is_repaired: true, .. }
+    )
 }
 
 /// Verifies the volume, and says what was found.
@@ -156,8 +159,16 @@ fn line(damage: &Damage) -> String {
                 block + count - 1
             )
         }
-        Damage::Superblock { device, at, .. } => {
-            format!("{}: byte {at}: this copy of the superblock is damaged", host_label(device))
+        Damage::Superblock { device, at, is_elsewhere, is_repaired, .. } => {
+            let outcome = match (is_elsewhere, is_repaired) {
+                (_, true) => "written anew from the other one",
+                (true, false) => "the other one is right (repair it by conquest volume scrub)",
+                (false, _) => "so is the other one (copy what is in the volume elsewhere)",
+            };
+            format!(
+                "{}: byte {at}: this copy of the superblock is damaged; {outcome}",
+                host_label(device)
+            )
         }
         Damage::Structure { what, .. } => format!("the index contradicts itself: {what}"),
         _ => "damaged in a way that this program does not know".to_owned(),
@@ -185,11 +196,11 @@ fn row(damage: &Damage) -> Row {
             readable: *is_elsewhere,
             ..row
         },
-        Damage::Superblock { device, at, .. } => Row {
+        Damage::Superblock { device, at, is_elsewhere, .. } => Row {
             kind: "superblock",
             device: Some(name(device)),
             device_byte: Some(*at),
-            readable: true,
+            readable: *is_elsewhere,
             ..row
         },
         Damage::Structure { what, .. } => Row { kind: "index", what: Some(what.clone()), ..row },

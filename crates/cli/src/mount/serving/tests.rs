@@ -99,7 +99,7 @@ impl End for Fake {
 
 fn request(read_only: bool) -> MountRequest {
     MountRequest {
-        store: "/store".into(),
+        source: "/store".into(),
         point: Path::new("/proc").into(),
         options: MountOptions { read_only, ..MountOptions::default() },
         log: Arc::new(Log::new(Level::Info, Sink::Nowhere)),

@@ -17,7 +17,7 @@ fn wanted(store: &str, point: &str, options: &[&str]) -> Wanted {
 
 /// Whether `wanted` would be served; what is in the way otherwise.
 fn rehearsed(wanted: &Wanted) -> core::result::Result<(), Failure> {
-    start(wanted, Role::Rehearsal, || Err(Reason::rule("nothing is served in a rehearsal")))
+    start(wanted, Role::Rehearsal, |_| Err(Reason::rule("nothing is served in a rehearsal")))
 }
 
 #[test]

@@ -279,6 +279,18 @@ impl Device for FileDevice {
         self.punch(first, end - first)
     }
 
+    fn files(&self) -> io::Result<Vec<File>> {
+        Ok(vec![self.file.try_clone()?])
+    }
+
+    fn file_count(&self) -> usize {
+        1
+    }
+
+    fn route(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        self.admit(at, len).ok().map(|()| (0, at))
+    }
+
     fn enter(&self, writer: u64) -> io::Result<bool> {
         if self.access == Access::Read {
             return Err(io::Error::from_raw_os_error(libc::EROFS));

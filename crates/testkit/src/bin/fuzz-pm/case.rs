@@ -1,9 +1,7 @@
 //! One case: a region is corrupted, used all the same, and judged.
 
-use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use conquest_format::Geometry;
@@ -13,6 +11,7 @@ use conquest_testkit::shelf::{self, Op};
 use conquest_testkit::{Image, RecordingMemory, Rng, World};
 
 use crate::corrupt::{corruption, next_tag, superblock};
+use crate::fuzz::{Counts, caught};
 use crate::memory::{Change, Endless, Flipping, OneThread};
 
 /// Steps that a case may take.
@@ -20,26 +19,11 @@ const STEPS: u64 = 3_000_000;
 /// Regions to corrupt.
 const BASES: u64 = 24;
 
-/// Outcomes by name.
-pub(crate) type Counts = BTreeMap<String, u64>;
-
 /// What all cases of a seed share.
 pub(crate) struct Bases {
     seed: u64,
     geometry: Geometry,
     images: Vec<Arc<Image>>,
-}
-
-/// Where the last panic was.
-static PANIC: Mutex<String> = Mutex::new(String::new());
-
-/// Panics are told by the case that they end.
-pub(crate) fn keep_panics() {
-    std::panic::set_hook(Box::new(|info| {
-        if let Ok(mut place) = PANIC.lock() {
-            *place = info.to_string().replace('\n', " ");
-        }
-    }));
 }
 
 impl Bases {
@@ -71,7 +55,7 @@ impl Bases {
         }
         let mut case =
             Case { bases: self, image: Arc::new(image), needs, changes: later, violation: None };
-        let ended = catch_unwind(AssertUnwindSafe(|| case.play(&mut rng, counts)));
+        let ended = caught(|| case.play(&mut rng, counts));
         let explain = |why: String| {
             format!(
                 "{why}; {what}, {}: {}",
@@ -79,13 +63,12 @@ impl Bases {
                 text(&changes)
             )
         };
-        if let Err(reason) = ended {
+        if let Err((reason, place)) = ended {
             if let Some(Endless(trace)) = reason.downcast_ref() {
                 let is_ours = |line: &&str| line.contains("/pm/src/");
                 let places: Vec<&str> = trace.lines().filter(is_ours).take(8).collect();
                 return Err(explain(format!("endless: {}", places.join(" "))));
             }
-            let place = PANIC.lock().map(|place| place.clone()).unwrap_or_default();
             return Err(explain(place));
         }
         case.violation.take().map_or(Ok(()), |violation| Err(explain(violation)))

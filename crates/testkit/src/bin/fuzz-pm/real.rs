@@ -15,8 +15,9 @@ use conquest_pm::{Access, Options, Region};
 use conquest_testkit::Rng;
 use conquest_testkit::shelf::{self, Op};
 
-use crate::case::{Counts, count};
+use crate::case::count;
 use crate::corrupt::{corruption, next_tag};
+use crate::fuzz::Counts;
 
 const SHAPE: Shape = Shape { max_groups: 3, lanes: 3, slots: 3, locks: 4, chunks: 4 };
 

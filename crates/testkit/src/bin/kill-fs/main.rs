@@ -14,7 +14,7 @@ mod os;
 
 use std::process::ExitCode;
 
-use kill::tally::Tally;
+use kill::tally::{Tally, counted};
 
 const USAGE: &str = "\
 usage: kill-fs [--kills N] [--seed S] [--step N]
@@ -67,15 +67,5 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let tally = match Tally::new() {
-        Ok(tally) => tally,
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    if let Err(error) = run(&plan, &tally) {
-        tally.fail(&error);
-    }
-    ExitCode::from(u8::from(!tally.close()))
+    counted(|tally| run(&plan, tally))
 }

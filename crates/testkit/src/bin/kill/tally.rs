@@ -1,5 +1,6 @@
 //! What was counted, by all processes together.
 
+use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use crate::os::memory::Shared;
@@ -15,8 +16,23 @@ const DESCRIBED: u64 = 10;
 #[derive(Debug)]
 pub(crate) struct Tally(Shared);
 
+/// Runs `run`, which counts; the program's exit code.
+pub(crate) fn counted(run: impl FnOnce(&Tally) -> Result<(), String>) -> ExitCode {
+    let tally = match Tally::new() {
+        Ok(tally) => tally,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if let Err(error) = run(&tally) {
+        tally.fail(&error);
+    }
+    ExitCode::from(u8::from(!tally.close()))
+}
+
 impl Tally {
-    pub(crate) fn new() -> Result<Tally, String> {
+    fn new() -> Result<Tally, String> {
         Shared::new().map(Tally)
     }
 
@@ -38,7 +54,7 @@ impl Tally {
     }
 
     /// The last line, and whether all passed.
-    pub(crate) fn close(&self) -> bool {
+    fn close(&self) -> bool {
         let failed = self.0[FAILED].load(Ordering::SeqCst);
         println!("{} passed, {failed} failed", self.passed());
         failed == 0

@@ -70,6 +70,11 @@ impl Child {
         }
     }
 
+    /// Whether it has ended or stopped.
+    pub(crate) fn end(&mut self) -> Result<Option<End>, String> {
+        self.poll(libc::WNOHANG)
+    }
+
     /// Waits until it ends or stops, for at most `limit`.
     pub(crate) fn wait_for(&mut self, limit: Duration) -> Result<End, String> {
         // Blocked from before the look at the child, the signal that it sends afterwards stays

@@ -1,0 +1,81 @@
+//! Memory for transfers, used again and again: making a new one costs as much as filling it.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, PoisonError};
+
+use conquest_uring::Buffer;
+
+/// Sizes of buffers: powers of two from this on.
+const LEAST: usize = 4096;
+const SIZES: usize = 12;
+/// Bytes of buffers that wait to be used, at most, of each size.
+const KEPT: usize = 8 << 20;
+
+/// Buffers that nobody uses, by size.
+#[derive(Default)]
+pub(crate) struct Buffers([Mutex<Vec<Buffer>>; SIZES]);
+
+/// A buffer in use: so many bytes of it. They are whatever they were last.
+pub(crate) struct Lent<'b> {
+    buffer: Option<Buffer>,
+    len: usize,
+    of: &'b Buffers,
+}
+
+/// The number of the smallest size that takes `len` bytes, and that size.
+fn size_for(len: usize) -> (usize, usize) {
+    let size = len.max(LEAST).next_power_of_two();
+    ((size / LEAST).trailing_zeros() as usize, size)
+}
+
+impl Buffers {
+    /// A buffer of `len` bytes, more than none.
+    pub(crate) fn lend(&self, len: usize) -> std::io::Result<Lent<'_>> {
+        let buffer = self.take(len)?;
+        Ok(Lent { buffer: Some(buffer), len, of: self })
+    }
+
+    /// A buffer of at least `len` bytes, which [`Self::give`] takes back.
+    pub(crate) fn take(&self, len: usize) -> std::io::Result<Buffer> {
+        let (number, size) = size_for(len);
+        let kept = self.0.get(number);
+        let found = kept.and_then(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).pop());
+        // Larger ones than are kept are made as they are needed.
+        found.map_or_else(|| Buffer::new(size), Ok)
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn give(&self, buffer: Buffer) {
+        let (number, size) = size_for(buffer.len());
+        let Some(kept) = self.0.get(number).filter(|_| size == buffer.len()) else {
+            return;
+        };
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if (kept.len() + 1) * size <= KEPT {
+            kept.push(buffer);
+        }
+    }
+}
+
+impl Deref for Lent<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.buffer.as_ref().and_then(|buffer| buffer.get(..self.len)).unwrap_or_default()
+    }
+}
+
+impl DerefMut for Lent<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let len = self.len;
+        self.buffer.as_mut().and_then(|buffer| buffer.get_mut(..len)).unwrap_or_default()
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.of.give(buffer);
+        }
+    }
+}

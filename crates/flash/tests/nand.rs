@@ -1,0 +1,245 @@
+//! Volumes on flash memory that has to be erased and written in order, that wears out and fails.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod volumes;
+
+use std::sync::Arc;
+
+use conquest_flash::device::{Device, Geometry, Nand};
+use conquest_flash::{Error, NewVolume, Volume, assemble, create};
+use conquest_format::volume::Arrangement;
+use conquest_testkit::Rng;
+use volumes::{Model, TestVolume, UNIT, region};
+
+/// Blocks of the space that the tests use.
+const SPACE: u64 = 8 * 16 * 30;
+
+fn nand(name: &str, blocks: u32) -> Nand {
+    Nand::new(name, Geometry { page: UNIT as u32, pages: 16, blocks }).unwrap()
+}
+
+fn new_volume(arrangement: Arrangement) -> NewVolume {
+    NewVolume { uuid: *b"a volume to test", created: 1, arrangement, segment: None }
+}
+
+fn others(members: &[Nand]) -> Vec<Arc<dyn Device>> {
+    members.iter().map(|member| Arc::new(member.as_other()) as _).collect()
+}
+
+/// Opens the volume on `members` as after a restart of the machine.
+fn recovered(members: &[Nand]) -> TestVolume {
+    let body = assemble(others(members)).unwrap();
+    Volume::recover(region(&body), &body).unwrap()
+}
+
+fn step(volume: &TestVolume, model: &mut Model, rng: &mut Rng, number: u64) {
+    let block = rng.below(SPACE - 400);
+    match rng.below(10) {
+        0 => {
+            let count = rng.below(400);
+            volume.trim(block, count).unwrap();
+            model.trim(block, count);
+        }
+        1 => volume.flush().unwrap(),
+        2 => {
+            let bytes = model.write(block / 8 * 8, 8 * 40, number);
+            volume.write(block / 8 * 8, &bytes).unwrap();
+        }
+        _ => {
+            let count = 1 + rng.below(20);
+            let bytes = model.write(block, count, number);
+            volume.write(block, &bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn it_is_erased_and_written_in_order() {
+    for (arrangement, count) in
+        [(Arrangement::Striped, 1), (Arrangement::Striped, 2), (Arrangement::Mirrored, 2)]
+    {
+        let members: Vec<Nand> =
+            (0..count).map(|member| nand(&format!("nand {member}"), 100)).collect();
+        create(&others(&members), &new_volume(arrangement)).unwrap();
+        let mut rng = Rng::new(count);
+        let mut model = Model::default();
+        for round in 0..12 {
+            let volume = recovered(&members);
+            model.compare(&volume, SPACE, &format!("{arrangement:?} of {count}, round {round}"));
+            for number in 0..400 {
+                step(&volume, &mut model, &mut rng, round << 32 | number);
+            }
+            model.compare(&volume, SPACE, "at the end");
+            assert_eq!(volume.check().unwrap(), []);
+            volume.flush().unwrap();
+        }
+        for member in &members {
+            assert!(member.wear().iter().filter(|wear| **wear > 1).count() > 60);
+        }
+    }
+}
+
+#[test]
+fn threads_write_at_once() {
+    let members = [nand("nand", 150)];
+    create(&others(&members), &new_volume(Arrangement::Striped)).unwrap();
+    let volume = recovered(&members);
+    let each = SPACE / 4;
+    let models: Vec<Model> = std::thread::scope(|scope| {
+        let volume = &volume;
+        let threads = (0..4).map(|thread| {
+            scope.spawn(move || {
+                let mut model = Model::default();
+                let mut rng = Rng::new(thread);
+                for number in 0..600 {
+                    let count = if rng.chance(1, 4) { 300 } else { 8 };
+                    let block = thread * each + rng.below((each - count) / 8) * 8;
+                    let bytes = model.write(block, count, number);
+                    volume.write(block, &bytes).unwrap();
+                    if rng.chance(1, 20) {
+                        volume.flush().unwrap();
+                    }
+                }
+                model
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut all = Model::default();
+    models.into_iter().for_each(|model| all.0.extend(model.0));
+    all.compare(&volume, SPACE, "threads");
+    volume.flush().unwrap();
+    drop(volume);
+    all.compare(&recovered(&members), SPACE, "recovered");
+}
+
+#[test]
+fn it_is_one_process_s_at_a_time_and_goes_on_after_it() {
+    let members = [nand("nand", 100)];
+    create(&others(&members), &new_volume(Arrangement::Striped)).unwrap();
+    let body = assemble(others(&members)).unwrap();
+    let index = volumes::region_file(&body);
+    let mut model = Model::default();
+    let mut rng = Rng::new(1);
+    let first = Volume::recover(volumes::opened(&body, &index), &body).unwrap();
+    let another = assemble(others(&members)).unwrap();
+    let refused = Volume::join(volumes::opened(&another, &index), &another).err().unwrap();
+    assert!(matches!(refused, Error::InUse { .. }), "{refused}");
+    drop((first, body));
+    for round in 0..20 {
+        let body = assemble(others(&members)).unwrap();
+        let volume = Volume::join(volumes::opened(&body, &index), &body).unwrap();
+        model.compare(&volume, SPACE, &format!("round {round}"));
+        for number in 0..100 {
+            step(&volume, &mut model, &mut rng, round << 32 | number);
+        }
+        // It is not closed: packets are not written, and segments have room that nobody uses.
+    }
+}
+
+#[test]
+fn blocks_that_cannot_be_erased_are_left_alone() {
+    let members = [nand("nand", 120)];
+    create(&others(&members), &new_volume(Arrangement::Striped)).unwrap();
+    let mut rng = Rng::new(1);
+    let mut model = Model::default();
+    let volume = recovered(&members);
+    for number in 0..6000 {
+        if number % 1000 == 999 {
+            // Not those of superblocks, or of roots.
+            members[0].spoil(20 + (number / 1000) as u32 * 7).unwrap();
+        }
+        // Bad blocks can't be programmed either: what finds that out is the flush, if it is the
+        // stream that was to go there, and the volume has failed then.
+        step(&volume, &mut model, &mut rng, number);
+    }
+    let info = volume.info().unwrap();
+    assert!(info.segments.bad > 0, "{info:?}");
+    model.compare(&volume, SPACE, "with bad blocks");
+}
+
+#[test]
+fn damage_is_found_and_corrected_from_a_mirror() {
+    for (arrangement, count) in [(Arrangement::Striped, 1), (Arrangement::Mirrored, 2)] {
+        let members: Vec<Nand> =
+            (0..count).map(|member| nand(&format!("nand {member}"), 100)).collect();
+        create(&others(&members), &new_volume(arrangement)).unwrap();
+        let volume = recovered(&members);
+        let mut rng = Rng::new(1);
+        let mut model = Model::default();
+        for unit in 0..400 {
+            let bytes = model.write(unit * 8, 8, unit);
+            volume.write(unit * 8, &bytes).unwrap();
+        }
+        volume.flush().unwrap();
+        let mut injected = 0;
+        for _ in 0..60 {
+            let at = 5 * 16 * UNIT + rng.below(80 * 16 * UNIT);
+            if rng.chance(1, 2) {
+                injected += u64::from(members[0].flip(at, rng.below(8) as u32).is_ok());
+            } else {
+                members[0].kill(at).unwrap();
+                injected += 1;
+            }
+        }
+        assert!(injected > 30, "{injected}");
+        let (mut right, mut refused) = (0, 0);
+        for unit in 0..400 {
+            let mut bytes = vec![0; UNIT as usize];
+            match volume.read(unit * 8, &mut bytes) {
+                Ok(()) => {
+                    assert!(bytes == model.read(unit * 8, 8), "unit {unit}");
+                    right += 1;
+                }
+                Err(Error::Damaged { .. } | Error::Device { .. }) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        match arrangement {
+            Arrangement::Mirrored => assert_eq!((right, refused), (400, 0)),
+            Arrangement::Striped => assert!(refused > 5 && right > 200, "{right} {refused}"),
+        }
+    }
+}
+
+/// Most and least times that blocks were erased, the average, and write amplification, after
+/// `rounds` overwrites of the half of the data that changes.
+fn wear(blocks: u32, rounds: u64, is_levelled: bool) -> (u32, u32, f64, f64) {
+    let members = [nand("nand", blocks)];
+    create(&others(&members), &new_volume(Arrangement::Striped)).unwrap();
+    let volume = recovered(&members);
+    volume.level_wear(is_levelled);
+    let units = volume.info().unwrap().capacity * 85 / 100;
+    let bytes = vec![7; UNIT as usize];
+    for unit in 0..units {
+        volume.write(unit * 8, &bytes).unwrap();
+    }
+    let mut rng = Rng::new(1);
+    for _ in 0..rounds * (units / 2) {
+        volume.write(rng.below(units / 2) * 8, &bytes).unwrap();
+    }
+    let written = volume.info().unwrap().written;
+    // Without superblocks and roots.
+    let worn = members[0].wear();
+    let worn = &worn[5..worn.len() - 1];
+    let (most, least) = (*worn.iter().max().unwrap(), *worn.iter().min().unwrap());
+    let average = worn.iter().map(|wear| f64::from(*wear)).sum::<f64>() / worn.len() as f64;
+    (most, least, average, written.all() as f64 / written.asked as f64)
+}
+
+#[test]
+fn wear_is_levelled() {
+    let (most, least, average, levelled) = wear(120, 150, true);
+    let spread = f64::from(most - least) / average;
+    let (unevenly, rarely, usually, uneven) = wear(120, 150, false);
+    println!(
+        "{least} to {most}, average {average:.1}, spread {spread:.3}, amplification {levelled:.2}"
+    );
+    println!(
+        "not levelled: {rarely} to {unevenly}, average {usually:.1}, amplification {uneven:.2}"
+    );
+    assert!(spread < 0.25, "{spread}");
+    assert!(f64::from(unevenly - rarely) / usually > 1.0);
+    assert!(levelled < 1.2 * uneven);
+}

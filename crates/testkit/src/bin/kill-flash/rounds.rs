@@ -1,0 +1,381 @@
+//! The rounds of a run: processes work, some are killed or stopped, all of them end in one way or
+//! another, and what is there then is judged.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use conquest_testkit::Rng;
+
+use crate::board::Board;
+use crate::examine::Examination;
+use crate::judge::Kept;
+use crate::kill::limit::Watchdog;
+use crate::kill::tally::Tally;
+use crate::os::child::{Child, End};
+use crate::os::memory::Shared;
+use crate::place::Place;
+use crate::space::Space;
+use crate::worker::Stage;
+use crate::{LEAST_BELOW, Plan};
+
+/// Longest time without any operation, and for any process to end.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Between two looks at the workers.
+const PAUSE: Duration = Duration::from_micros(300);
+/// After that, requests of processes that were killed would have landed.
+const LATER: Duration = Duration::from_secs(2);
+/// Every so many rounds in which all are killed, somebody looks again later.
+const LATE: u64 = 40;
+/// Every so many rounds the whole index is checked.
+const CHECKED: u64 = 8;
+
+/// How a round ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ending {
+    /// All close the volume.
+    Close,
+    /// All are killed.
+    Kill,
+    /// All are killed, and the index is lost.
+    Cut,
+}
+
+/// What there was.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    closed: u64,
+    killed: u64,
+    cut: u64,
+    /// Looks after a flush whose index was lost then, and later looks.
+    again: u64,
+    later: u64,
+    /// Openings by workers.
+    workers: u64,
+    kills: u64,
+    /// Kills of who opened the volume.
+    openers: u64,
+    stops: u64,
+    lost: u64,
+    atomic: u64,
+    /// The least that was in use, in thousandths, since it was filled.
+    fullness: Option<u64>,
+    operations: u64,
+    bytes: u64,
+    looks: u64,
+    device: u64,
+}
+
+/// A run.
+pub(crate) struct Run<'p> {
+    plan: &'p Plan,
+    place: Place,
+    space: Space,
+    board: Board,
+    figures: Figures,
+    rng: Rng,
+}
+
+impl<'p> Run<'p> {
+    pub(crate) fn new(plan: &'p Plan) -> Result<Run<'p>, String> {
+        let device = plan.mib << 20;
+        let place = Place::new(plan.devices, device, plan.segment, plan.directory.as_deref())?;
+        let capacity = capacity(plan, &place)?;
+        let units = capacity * (plan.full + LEAST_BELOW).min(99) / 100;
+        let space = Space::new(plan.processes * plan.threads, units as usize);
+        let each = plan.operations / plan.openings.max(1) / space.slots() as u64;
+        let board = Board::new(&space, each * 4 + 64)?;
+        board.capacity().store(capacity, Ordering::SeqCst);
+        let figures = Figures { device, ..Figures::default() };
+        Ok(Run { plan, place, space, board, figures, rng: Rng::stream(plan.seed, 1 << 50) })
+    }
+
+    fn stage(&self) -> Stage<'_> {
+        Stage { plan: self.plan, place: &self.place, space: &self.space, board: &self.board }
+    }
+
+    /// All rounds.
+    pub(crate) fn run(&mut self, tally: &Tally) -> Result<(), String> {
+        let rounds = self.plan.openings;
+        for round in 0..rounds {
+            let target = (u128::from(self.plan.operations) * u128::from(round + 1)
+                / u128::from(rounds)) as u64;
+            self.round(round, target, tally).map_err(|error| format!("round {round}: {error}"))?;
+        }
+        let last = Examination { check: true, verify: true, close: true, flush: false };
+        self.examine(last).map_err(|error| format!("in the end: {error}"))?;
+        tally.pass();
+        if self.figures.fullness.is_none() && rounds > 1 {
+            return Err("the volume never got as full as it was to be".into());
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, round: u64, target: u64, tally: &Tally) -> Result<(), String> {
+        let ending = match self.rng.below(20) {
+            0..9 => Ending::Close,
+            9..13 => Ending::Kill,
+            _ => Ending::Cut,
+        };
+        let mut workers = Vec::new();
+        for process in 0..self.plan.processes {
+            workers.push(self.worker(process)?);
+        }
+        let is_early = ending != Ending::Close && self.rng.chance(1, 10);
+        if is_early {
+            std::thread::sleep(Duration::from_micros(self.rng.below(8000)));
+        } else {
+            self.load(&mut workers, target)?;
+        }
+        match ending {
+            Ending::Close => self.close(&mut workers)?,
+            Ending::Kill | Ending::Cut => self.kill_all(&mut workers)?,
+        }
+        if ending == Ending::Cut {
+            self.place.remove_index()?;
+        }
+        drop(workers);
+        self.look(round, ending, tally)?;
+        self.board.begin_round();
+        Ok(())
+    }
+
+    fn worker(&mut self, process: usize) -> Result<Child, String> {
+        self.figures.workers += 1;
+        let stage = self.stage();
+        Child::fork(|| stage.work(process).map_err(|error| format!("process {process}: {error}")))
+    }
+
+    /// Lets the workers work until there were `target` operations; meanwhile kills some, and stops
+    /// some for a while.
+    fn load(&mut self, workers: &mut [Child], target: u64) -> Result<(), String> {
+        let begin = self.board.operations();
+        let share = target.saturating_sub(begin);
+        let mut events: Vec<(u64, bool)> = Vec::new();
+        while self.rng.chance(1, 3) && events.len() < 4 {
+            events.push((begin + self.rng.below(share), self.rng.chance(3, 4)));
+        }
+        events.sort_unstable();
+        let mut events = events.into_iter().peekable();
+        let mut seen = (begin, Instant::now());
+        loop {
+            let now = self.board.operations();
+            if now >= target {
+                return Ok(());
+            }
+            if now > seen.0 {
+                seen = (now, Instant::now());
+            } else if seen.1.elapsed() > LIMIT {
+                return Err(format!("nobody has done anything for {} s", LIMIT.as_secs()));
+            }
+            self.expect_alive(workers)?;
+            while let Some((_, is_kill)) = events.next_if(|&(at, _)| at <= now) {
+                let victim = self.rng.below(workers.len() as u64) as usize;
+                if is_kill {
+                    self.kill(&mut workers[victim])?;
+                    workers[victim] = self.worker(victim)?;
+                } else {
+                    self.figures.stops += 1;
+                    workers[victim].signal(libc::SIGSTOP);
+                    std::thread::sleep(Duration::from_millis(20 + self.rng.below(80)));
+                    workers[victim].signal(libc::SIGCONT);
+                }
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn expect_alive(&self, workers: &mut [Child]) -> Result<(), String> {
+        for (process, worker) in workers.iter_mut().enumerate() {
+            match worker.end()? {
+                None | Some(End::Stopped) => {}
+                Some(end) => return Err(format!("process {process} has ended: {end:?}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self, worker: &mut Child) -> Result<(), String> {
+        worker.signal(libc::SIGKILL);
+        self.figures.kills += 1;
+        expect_killed(worker)
+    }
+
+    fn kill_all(&mut self, workers: &mut [Child]) -> Result<(), String> {
+        workers.iter().for_each(|worker| worker.signal(libc::SIGKILL));
+        self.figures.kills += workers.len() as u64;
+        workers.iter_mut().try_for_each(expect_killed)
+    }
+
+    fn close(&mut self, workers: &mut [Child]) -> Result<(), String> {
+        self.board.stop(true);
+        for (process, worker) in workers.iter_mut().enumerate() {
+            match wait(worker)? {
+                End::Exit(0) => {}
+                end => return Err(format!("process {process} has ended: {end:?}")),
+            }
+        }
+        match self.place.found_indices()?.first() {
+            None => Ok(()),
+            Some(left) => Err(format!("all have closed it, and {} is there", left.display())),
+        }
+    }
+
+    /// Opens the volume and judges what it holds.
+    fn look(&mut self, round: u64, ending: Ending, tally: &Tally) -> Result<(), String> {
+        let context = |error: String| format!("after {ending:?}: {error}");
+        if ending != Ending::Close && self.rng.chance(1, 5) {
+            self.kill_opener().map_err(context)?;
+        }
+        let count = match ending {
+            Ending::Close => &mut self.figures.closed,
+            Ending::Kill => &mut self.figures.killed,
+            Ending::Cut => &mut self.figures.cut,
+        };
+        *count += 1;
+        let is_late =
+            ending != Ending::Close && (self.figures.killed + self.figures.cut) % LATE == 1;
+        let first = Examination {
+            check: round.is_multiple_of(CHECKED),
+            flush: !is_late,
+            close: !is_late && self.rng.chance(1, 2),
+            verify: false,
+        };
+        self.examine(first).map_err(context)?;
+        let kept = if ending == Ending::Cut { Kept::Flushed } else { Kept::Ended };
+        let verdict = self.stage().judge(kept).map_err(context)?;
+        tally.pass();
+        self.figures.lost += verdict.lost;
+        self.figures.atomic += verdict.atomic;
+        let fullness = verdict.live * 1000 / self.board.capacity().load(Ordering::SeqCst).max(1);
+        if fullness >= self.plan.full * 10 || self.figures.fullness.is_some() {
+            self.figures.fullness =
+                Some(self.figures.fullness.map_or(fullness, |least| least.min(fullness)));
+        }
+        if is_late {
+            std::thread::sleep(LATER);
+            self.figures.later += 1;
+            self.look_again("later", first.check)?;
+            tally.pass();
+        }
+        if ending != Ending::Close && self.rng.chance(1, 3) {
+            self.place.remove_index()?;
+            self.figures.again += 1;
+            self.look_again("flushed, and its index lost", false)?;
+            tally.pass();
+        }
+        Ok(())
+    }
+
+    /// Kills somebody who opens the volume, at some moment.
+    fn kill_opener(&mut self) -> Result<(), String> {
+        let stage = self.stage();
+        let mut opener = Child::fork(|| stage.open().map(drop))?;
+        std::thread::sleep(Duration::from_micros(self.rng.below(20_000)));
+        opener.signal(libc::SIGKILL);
+        self.figures.openers += 1;
+        match wait(&mut opener)? {
+            End::Exit(0) | End::Signal(libc::SIGKILL) => Ok(()),
+            end => Err(format!("who opened it has ended: {end:?}")),
+        }
+    }
+
+    /// What is found is what was found before.
+    fn look_again(&self, when: &str, check: bool) -> Result<(), String> {
+        let values = || self.board.found().iter().map(|value| value.load(Ordering::Relaxed));
+        let before: Vec<u64> = values().collect();
+        let how = Examination { check, flush: true, close: false, verify: false };
+        self.examine(how).map_err(|error| format!("{when}: {error}"))?;
+        match before.iter().zip(values()).position(|(&one, other)| one != other) {
+            None => Ok(()),
+            Some(at) => Err(format!("{when}: block {at} of the model is another one")),
+        }
+    }
+
+    fn examine(&self, how: Examination) -> Result<(), String> {
+        let stage = self.stage();
+        let mut child = Child::fork(|| {
+            let _watchdog = Watchdog::start();
+            stage.examine(how)
+        })?;
+        match wait(&mut child)? {
+            End::Exit(0) => Ok(()),
+            end => Err(format!("who examines it has ended: {end:?}")),
+        }
+    }
+
+    /// What there was.
+    pub(crate) fn figures(&self) -> impl fmt::Display {
+        let (operations, bytes) = (self.board.operations(), self.board.bytes());
+        Figures { operations, bytes, looks: self.board.looks(), ..self.figures }
+    }
+}
+
+/// Waits for a child to end.
+fn wait(child: &mut Child) -> Result<End, String> {
+    loop {
+        match child.wait_for(LIMIT)? {
+            End::Stopped => std::thread::sleep(PAUSE),
+            end => return Ok(end),
+        }
+    }
+}
+
+fn expect_killed(worker: &mut Child) -> Result<(), String> {
+    match wait(worker)? {
+        End::Signal(libc::SIGKILL) => Ok(()),
+        end => Err(format!("a process that was killed has ended otherwise: {end:?}")),
+    }
+}
+
+/// Units that the volume can have payload in.
+fn capacity(plan: &Plan, place: &Place) -> Result<u64, String> {
+    let words = Shared::new()?;
+    Child::fork(|| {
+        let volume = crate::worker::open(place)?;
+        let info = volume.info().map_err(|error| error.to_string())?;
+        if info.unit != 4096 {
+            return Err(format!("units of {} bytes; devices of 4096 are wanted", info.unit));
+        }
+        words[0].store(info.capacity, Ordering::SeqCst);
+        volume.close().map_err(|error| error.to_string())
+    })?
+    .finish()?;
+    let capacity = words[0].load(Ordering::SeqCst);
+    let least = plan.processes * plan.threads * 64;
+    if capacity < least as u64 {
+        return Err(format!("{capacity} units are too few: {least} at least; give more --mib"));
+    }
+    Ok(capacity)
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Figures { operations, bytes, device, .. } = self;
+        let overwrites = bytes / device.max(&1);
+        writeln!(
+            f,
+            "{operations} operations, {} MiB written: the devices {overwrites} times",
+            bytes >> 20
+        )?;
+        writeln!(
+            f,
+            "openings: {} by workers, {} after all had closed, {} after all were killed, {} after \
+             a cut, {} after a flush and a cut, {} later again",
+            self.workers, self.closed, self.killed, self.cut, self.again, self.later
+        )?;
+        writeln!(
+            f,
+            "{} processes killed, {} while they opened it, {} stopped for a while",
+            self.kills, self.openers, self.stops
+        )?;
+        writeln!(
+            f,
+            "{} atomic changes judged, and sets looked at {} times meanwhile; {} steps lost that \
+             were not flushed",
+            self.atomic, self.looks, self.lost
+        )?;
+        let fullness = self.fullness.unwrap_or(0);
+        write!(f, "at least {}.{} % in use since it was filled", fullness / 10, fullness % 10)
+    }
+}

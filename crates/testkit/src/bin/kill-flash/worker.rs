@@ -1,0 +1,256 @@
+//! A process that works on the volume, by several threads, until it is told to close it, or killed.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use conquest_flash::OpenOptions;
+
+use crate::Plan;
+use crate::board::{Board, MAYBE};
+use crate::operation::{Op, TestVolume, Who};
+use crate::place::Place;
+use crate::space::{Space, Stripe};
+use conquest_testkit::flash::slice::{Slice, Step};
+use conquest_testkit::flash::values::{
+    BLOCK, HOLE, PER_UNIT, differing, number_of, value, value_of,
+};
+
+/// Longest time for which what others write at once may be seen in part: one of them may be stopped
+/// for a while.
+const TORN: Duration = Duration::from_secs(20);
+
+/// Opens the volume at `place`.
+pub(crate) fn open(place: &Place) -> Result<TestVolume, String> {
+    let directory = place.indices().to_owned();
+    let options = OpenOptions { directory, ..OpenOptions::default() };
+    TestVolume::open(place.devices(), &options).map_err(|error| format!("open: {error}"))
+}
+
+/// What processes share that was there before they were.
+pub(crate) struct Stage<'s> {
+    pub(crate) plan: &'s Plan,
+    pub(crate) place: &'s Place,
+    pub(crate) space: &'s Space,
+    pub(crate) board: &'s Board,
+}
+
+impl Stage<'_> {
+    pub(crate) fn open(&self) -> Result<TestVolume, String> {
+        open(self.place)
+    }
+
+    /// Slot `slot`, and its slice as it was when the round began.
+    pub(crate) fn slot(&self, slot: usize) -> (Who<'_>, Slice) {
+        let Stage { plan, space, board, .. } = *self;
+        let sets: usize = space.sets.iter().flatten().map(|stripe| stripe.len / PER_UNIT).sum();
+        let capacity = board.capacity().load(Ordering::Relaxed);
+        let least = (capacity * plan.full).div_ceil(100) as usize;
+        let least = least.saturating_sub(sets).div_ceil(space.slots());
+        let first = space.first(slot);
+        let base = board.base()[first..first + space.slice].iter();
+        let values = base.map(|value| value.load(Ordering::Relaxed)).collect();
+        (Who { space, seed: plan.seed, slot, least }, Slice::new(first, values))
+    }
+
+    /// Works as process `process`.
+    pub(crate) fn work(&self, process: usize) -> Result<(), String> {
+        let volume = self.open()?;
+        let threads = self.plan.threads;
+        let slots = process * threads..(process + 1) * threads;
+        std::thread::scope(|scope| {
+            let spawn = |slot| {
+                let volume = &volume;
+                scope.spawn(move || Work::begin(self, slot, volume)?.go_on())
+            };
+            let all: Vec<_> = slots.map(spawn).collect();
+            for thread in all {
+                thread.join().map_err(|_| "a thread has panicked".to_owned())??;
+            }
+            Ok::<(), String>(())
+        })?;
+        volume.close().map_err(|error| format!("close: {error}"))
+    }
+}
+
+/// A thread at work.
+struct Work<'s> {
+    stage: &'s Stage<'s>,
+    who: Who<'s>,
+    slice: Slice,
+    volume: &'s TestVolume,
+    /// Operations of this slot, of which there is a note on the board.
+    next: u64,
+}
+
+impl<'s> Work<'s> {
+    /// Finds out what the slice holds: what was done in this round, and whether what was under way
+    /// when the last process of this slot was killed has happened.
+    fn begin(stage: &'s Stage<'s>, slot: usize, volume: &'s TestVolume) -> Result<Self, String> {
+        let (who, slice) = stage.slot(slot);
+        let next = stage.board.before(slot);
+        let mut work = Work { stage, who, slice, volume, next };
+        for entry in stage.board.entries(slot) {
+            let op = who.plan(work.next, &work.slice);
+            if entry.end.is_none() {
+                let steps = work.settle(&op)?;
+                stage.board.end(slot, steps);
+            } else {
+                let made = if entry.steps == MAYBE { 0 } else { entry.steps };
+                work.apply(&op.steps()[..made as usize]);
+            }
+            work.next += 1;
+        }
+        Ok(work)
+    }
+
+    fn apply(&mut self, steps: &[Step]) {
+        let number = self.who.number(self.next);
+        steps.iter().for_each(|step| self.slice.apply(step, number, &mut |_, _, _| {}));
+    }
+
+    /// How many steps have happened of `op`, which somebody was in who was killed.
+    fn settle(&mut self, op: &Op) -> Result<u64, String> {
+        let number = self.who.number(self.next);
+        if let Op::Set(set) = *op {
+            let is_there = self.look(set)? == number;
+            return Ok(if is_there { 1 } else { MAYBE });
+        }
+        let steps = op.steps();
+        let mut first = Ok(());
+        for made in 0..=steps.len() {
+            if made > 0 {
+                self.apply(&steps[made - 1..made]);
+            }
+            let compared = self.compare_all(&steps);
+            if compared.is_ok() {
+                return Ok(made as u64);
+            }
+            if made == 0 {
+                first = compared;
+            }
+        }
+        let slot = self.who.slot;
+        Err(format!("slot {slot}: {op:?}, killed, is neither there nor not: {first:?}"))
+    }
+
+    /// Compares what `steps` concern.
+    fn compare_all(&self, steps: &[Step]) -> Result<(), String> {
+        for step in steps {
+            match *step {
+                Step::Write(ref ranges) => {
+                    ranges.iter().try_for_each(|&(at, count)| self.compare(at, count))?;
+                }
+                Step::Zero(at, count) | Step::Hole(at, count) => self.compare(at, count)?,
+                Step::Move(from, to, count) => {
+                    self.compare(from, count)?;
+                    self.compare(to, count)?;
+                }
+                Step::Set(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares blocks of the slice, which are in one stripe.
+    fn compare(&self, at: usize, count: usize) -> Result<(), String> {
+        let mut bytes = vec![0; count * BLOCK];
+        let block = self.who.block(at);
+        self.volume.read(block, &mut bytes).map_err(|error| format!("read: {error}"))?;
+        let Some(wrong) = differing(&self.slice.values[at..at + count], &bytes) else {
+            return Ok(());
+        };
+        let expected = self.slice.values[at + wrong];
+        let found = bytes.chunks(BLOCK).nth(wrong).and_then(value_of);
+        let (slot, block) = (self.who.slot, block + wrong as u64);
+        Err(format!("slot {slot}: block {block} is {found:x?} and not {expected:x}"))
+    }
+
+    /// Reads set `set` until it is whole: the number of the operation that wrote it, 0 for none.
+    fn look(&self, set: usize) -> Result<u64, String> {
+        let since = Instant::now();
+        loop {
+            match look(self.volume, &self.stage.space.sets[set])? {
+                Ok(number) => return Ok(number),
+                Err(what) if since.elapsed() > TORN => return Err(format!("set {set}: {what}")),
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Compares what is allocated from block `at` of the slice to the end of its stripe.
+    fn compare_allocated(&self, at: usize) -> Result<(), String> {
+        let (who, slice) = (self.who, &self.slice);
+        let stripe = who.space.stripe(who.slot, at);
+        let end = stripe.at + stripe.len - who.space.first(who.slot);
+        let first = (at..end).find(|&at| slice.is_live(at));
+        let gap = first.and_then(|first| (first..end).find(|&at| !slice.is_live(at)));
+        let block = who.block(at);
+        let found = self.volume.allocated(block).map_err(|error| format!("allocated: {error}"))?;
+        let behind = stripe.block + stripe.len as u64;
+        let is_right = match (first, gap, found) {
+            (None, _, None) => true,
+            (None, _, Some((found, _))) => found >= behind,
+            (Some(_), _, None) => false,
+            (Some(first), Some(gap), Some((found, count))) => {
+                found == who.block(first) && found + count == who.block(gap)
+            }
+            (Some(first), None, Some((found, count))) => {
+                found == who.block(first) && found + count >= behind
+            }
+        };
+        if is_right {
+            return Ok(());
+        }
+        Err(format!("allocated from block {block} is {found:?}, not from {first:?} to {gap:?}"))
+    }
+
+    fn go_on(mut self) -> Result<(), String> {
+        let board = self.stage.board;
+        let slot = self.who.slot;
+        while !board.is_stopping() {
+            if board.is_full(slot) {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            let op = self.who.plan(self.next, &self.slice);
+            let number = self.who.number(self.next);
+            board.begin(slot);
+            let done = match op {
+                Op::Read(at, count) => self.compare(at, count),
+                Op::Look(set) => self.look(set).map(drop),
+                Op::Allocated(at) => self.compare_allocated(at),
+                _ => op.perform(self.who, self.volume, number).map_err(|error| error.to_string()),
+            };
+            done.map_err(|what| format!("slot {slot}, operation {}: {op:?}: {what}", self.next))?;
+            let steps = op.steps();
+            self.apply(&steps);
+            board.end(slot, steps.len() as u64);
+            board.count(slot, op.written(self.who.space), matches!(op, Op::Look(_)));
+            self.next += 1;
+        }
+        Ok(())
+    }
+}
+
+/// The number of the operation that wrote `set`, 0 for none; or how it is not whole.
+pub(crate) fn look(volume: &TestVolume, set: &[Stripe]) -> Result<Result<u64, String>, String> {
+    let mut number = None;
+    for stripe in set {
+        let mut bytes = vec![0; stripe.len * BLOCK];
+        volume.read(stripe.block, &mut bytes).map_err(|error| format!("read: {error}"))?;
+        for (at, block) in bytes.chunks(BLOCK).enumerate() {
+            let found = value_of(block).ok_or("a block of a set has what nobody wrote")?;
+            let this = number_of(found);
+            if found != HOLE && found != value(this, stripe.at + at) {
+                return Err(format!("a block of a set is {found:x}, of another place"));
+            }
+            match number {
+                Some(number) if number != this => {
+                    return Ok(Err(format!("it is of operation {number} and of {this}")));
+                }
+                _ => number = Some(this),
+            }
+        }
+    }
+    Ok(Ok(number.unwrap_or(0)))
+}
