@@ -11,6 +11,7 @@ use conquest_pm::{Core, Tx};
 use crate::Result;
 use crate::buffers::Buffers;
 use crate::change::{Change, Step, Stop};
+use crate::clean::could;
 use crate::device::Device;
 use crate::index::{self, Of, Use, Word, Words, position, use_word};
 use crate::kinds;
@@ -18,6 +19,7 @@ use crate::layout::Layout;
 use crate::map::{Extent, Tree};
 use crate::order::Order;
 use crate::recover::{Recovered, Segment, recover};
+use crate::segments::Temperature;
 use crate::turn::Turn;
 use crate::volume::Volume;
 use crate::writer::Writing;
@@ -63,6 +65,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
     pub(crate) fn build(&mut self) -> Result<()> {
         index::make(&self.core, &self.layout)?;
         let recovered = recover(self.device.as_ref(), self.layout)?;
+        // What was found may be in a cache: it is to be there still when space is used again that
+        // is free for what was found.
+        self.flush_now()?;
         self.fill_segments(&recovered.segments)?;
         self.fill_map(&recovered)?;
         self.begin_life(recovered)
@@ -188,12 +193,29 @@ impl<M: Memory, H: Host> Volume<M, H> {
             change.open_packet(packet, place, segment)?;
             Ok((place, generation))
         })?;
-        let is_full = lives.len() == LIVES_MAX;
-        if !is_full {
-            lives.push(Life { life, packet, place, generation });
+        let is_short = self.count_free()? < self.left_by(Temperature::Hot);
+        if is_short || lives.len() == LIVES_MAX {
+            // It has the same effect, and frees what earlier lives have left. However often that is
+            // cut off, nothing is used up by it.
+            let is_written = match self.checkpoint() {
+                outcome if lives.len() < LIVES_MAX => could(outcome)?,
+                outcome => outcome.map(|()| true)?,
+            };
+            if is_written {
+                return self.make_space_if_short();
+            }
         }
+        lives.push(Life { life, packet, place, generation });
         self.write_root(checkpoint, lives)?;
-        if is_full { self.checkpoint() } else { Ok(()) }
+        self.make_space_if_short()
+    }
+
+    /// Makes the space that those before have not come to make: each life takes some.
+    fn make_space_if_short(&self) -> Result<()> {
+        if self.count_free()? >= self.left_by(Temperature::Hot) {
+            return Ok(());
+        }
+        could(self.make_space(0)).map(drop)
     }
 }
 

@@ -33,6 +33,15 @@ struct Copied<'g> {
     digests: &'g [u32],
 }
 
+/// Whether something could be done; it can't if there is no space for it.
+pub(crate) fn could(outcome: Result<()>) -> Result<bool> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(Error::NoSpace { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 impl<M: Memory, H: Host> Volume<M, H> {
     /// Makes segments free, until what users write can have so many.
     ///
@@ -62,20 +71,17 @@ impl<M: Memory, H: Host> Volume<M, H> {
             if is_free && missing == 0 {
                 return Ok(());
             }
-            let spare = free.saturating_sub(self.left_by(Temperature::Cold) + 1);
+            let spare = free.saturating_sub(self.left_by(Temperature::Cold));
             let most = missing.min(spare).min(TOGETHER);
-            let has_done = if !is_free && free + unnamed >= wanted {
-                self.name_durable().map(|()| true)?
-            } else if unrooted > 2 * ahead + self.checkpoint_needs() {
-                self.checkpoint().map(|()| true)?
-            } else if self.clean_best(most, !is_free, &mut unreadable)? {
-                true
-            } else if unnamed > 0 && !is_free {
-                self.name_durable().map(|()| true)?
-            } else if unrooted > 0 && !is_free {
-                self.checkpoint().map(|()| true)?
+            let is_short = !is_free;
+            let has_done = if is_short && free + unnamed >= wanted {
+                could(self.name_durable())?
             } else {
-                false
+                (unrooted > 2 * ahead + self.checkpoint_needs() && could(self.checkpoint())?)
+                    || self.clean_best(most, is_short, &mut unreadable)?
+                    || (is_short && unnamed > 0 && could(self.name_durable())?)
+                    || (is_short && unrooted > 0 && could(self.checkpoint())?)
+                    || (is_short && self.clean_at_last(&mut unreadable)?)
             };
             if !has_done && self.await_holds(&mut waits)? {
                 continue;
@@ -95,13 +101,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let Some(segment) = self.laggard() else {
             return Ok(());
         };
-        if self.count_free()? <= self.left_by(Temperature::Cold) + 1 {
+        if self.count_free()? <= self.left_by(Temperature::Cold) {
             return Ok(());
         }
-        match self.clean_as(segment, Temperature::Cold2) {
-            Ok(_) | Err(Error::NoSpace { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
+        could(self.clean_as(segment, Temperature::Cold2).map(drop)).map(drop)
     }
 
     /// Segments that can be begun anew.
@@ -119,16 +122,22 @@ impl<M: Memory, H: Host> Volume<M, H> {
     ) -> Result<bool> {
         let mut has_done = false;
         for segment in self.victims(most as usize, is_short) {
-            match self.clean(segment) {
-                Ok(why) => {
-                    *unreadable = why.or(unreadable.take());
-                    has_done = true;
-                }
-                Err(Error::NoSpace { .. }) => break,
-                Err(error) => return Err(error),
+            let cleaned = self.clean(segment).map(|why| *unreadable = why.or(unreadable.take()));
+            if !could(cleaned)? {
+                break;
             }
+            has_done = true;
         }
         Ok(has_done)
+    }
+
+    /// Cleans one segment with space that is kept for a checkpoint: whoever was killed while he
+    /// made space may have left no other. It comes back without one.
+    fn clean_at_last(&self, unreadable: &mut Option<Error>) -> Result<bool> {
+        self.space.let_go(true);
+        let outcome = self.clean_best(1, true, unreadable);
+        self.space.let_go(false);
+        outcome
     }
 
     /// Segments in which nothing is in use, and which wait for a flush; or for a checkpoint.
@@ -160,10 +169,15 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let core = self.core.as_ref();
         let (open, _) = packet_of(core.root(Word::End));
         let in_use = self.segments_in_use();
+        // Those of the stream take a checkpoint to be free.
+        let needs_payload = self.space.is_let_go();
         let score = |segment: u64| {
             let live = core.segment(segment, Of::Live);
             let dead = self.layout.segment.saturating_sub(live);
             if live == 0 || dead == 0 || !self.can_be_cleaned(segment, &in_use) {
+                return 0.0;
+            }
+            if needs_payload && core.usage(segment).0 != Use::Payload {
                 return 0.0;
             }
             let age = open.saturating_sub(core.segment(segment, Of::Birth)) + 1;
@@ -255,17 +269,25 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.relocate(&gathered, Temperature::Cold)
     }
 
-    /// Writes what was gathered elsewhere, and publishes the copies.
+    /// Writes what was gathered elsewhere, and publishes the copies; those that could be made, if
+    /// there is no space for all.
     fn relocate(&self, gathered: &Gathered<'_>, temperature: Temperature) -> Result<()> {
         let size = self.layout.unit as usize;
         let all = gathered.digests.len() as u64;
         let mut originals = gathered.extents.iter().copied();
         let mut original: Option<Extent> = None;
         let (mut copied, mut holds) = (Vec::new(), Vec::new());
-        let mut done = 0;
+        let (mut done, mut outcome) = (0, Ok(()));
         while done < all {
             let bytes = gathered.bytes.get(done as usize * size..all as usize * size);
-            let (mut room, hold) = self.write_to_room(temperature, bytes.unwrap_or_default())?;
+            let (mut room, hold) = match self.write_to_room(temperature, bytes.unwrap_or_default())
+            {
+                Ok(written) => written,
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            };
             holds.push(hold);
             while room.len > 0 {
                 let Some(old) = original.take().or_else(|| originals.next()) else {
@@ -285,7 +307,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
         self.publish(&copied)?;
         drop(holds);
-        Ok(())
+        outcome
     }
 
     /// Makes the map lead to copies, where it still leads to the originals.

@@ -11,8 +11,7 @@
 //! gets its name last, and before that it has none, so that a process that dies while it makes one
 //! leaves nothing.
 //!
-//! *The last one to close removes the file*, unless a child that is just being forked still has
-//! what another one had open; then the next one does. Those who are killed leave it: whoever opens
+//! *The last one to close removes the file.* Those who are killed leave it: whoever opens
 //! the volume next joins it and goes on, and all that was acknowledged is there, flushed or not.
 //! Only if the file itself is gone or can't be used is what was not flushed lost, as after a power
 //! cut.
@@ -150,10 +149,14 @@ impl Volume<Mapped, OsHost> {
             return Ok(());
         };
         let outcome = self.remove_if_last(&opened.index);
-        // Nobody is to see that somebody has the volume who will not look again.
+        // Nobody is to see that somebody has the volume who will not look again. The files may be
+        // open for longer: the kernel has those of queues for a while, and children that are just
+        // being forked.
+        let left = self.device.leave(self.writing.number);
+        let left = left.map_err(|source| self.device_error("leave", 0, 0, source));
         drop(self);
         drop(alone);
-        outcome
+        outcome.and(left)
     }
 
     /// Frees the index if nobody else has it. Under the lock.

@@ -63,11 +63,11 @@ pub(crate) const CHECKPOINT_LEAVES: u64 = 1;
 impl<M: Memory, H: Host> Volume<M, H> {
     /// Free segments that payload of `temperature` leaves.
     pub(crate) fn left_by(&self, temperature: Temperature) -> u64 {
-        self.checkpoint_needs()
-            + match temperature {
-                Temperature::Hot => HOT_LEAVES,
-                Temperature::Cold | Temperature::Cold2 => COLD_LEAVES,
-            }
+        match temperature {
+            Temperature::Hot => self.checkpoint_needs() + HOT_LEAVES,
+            Temperature::Cold | Temperature::Cold2 if self.space.is_let_go() => COLD_LEAVES,
+            Temperature::Cold | Temperature::Cold2 => self.checkpoint_needs() + COLD_LEAVES,
+        }
     }
 
     /// Segments that a checkpoint takes: by the last one, and the checksums of all segments.

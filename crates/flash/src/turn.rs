@@ -3,6 +3,7 @@
 //! What is kept back for making space, checkpoints among it, suffices for one who does so. So the
 //! volume has a word for whose turn it is, beside what orders the threads of a process.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ use crate::volume::Volume;
 pub(crate) struct Turn {
     work: Mutex<()>,
     thread: Mutex<Option<ThreadId>>,
+    /// Whether what is kept for checkpoints is let go, by whoever has the turn.
+    is_let_go: AtomicBool,
 }
 
 /// A turn that the calling thread has, in its process.
@@ -47,6 +50,16 @@ impl Turn {
     pub(crate) fn is_mine(&self) -> bool {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         *thread == Some(thread::current().id())
+    }
+
+    /// Lets go what is kept for checkpoints, or not any more.
+    pub(crate) fn let_go(&self, is_let_go: bool) {
+        self.is_let_go.store(is_let_go, Ordering::Relaxed);
+    }
+
+    /// Whether what is kept for checkpoints is let go.
+    pub(crate) fn is_let_go(&self) -> bool {
+        self.is_let_go.load(Ordering::Relaxed)
     }
 
     /// Waits for the turn, which the calling thread does not have.

@@ -99,6 +99,14 @@ fn writers_know_of_each_other(one: Box<dyn Device>, other: &dyn Device, third: &
     assert!(!one.is_entered(7).unwrap() && !one.is_anyone_entered().unwrap());
     assert!(other.is_entered(7).unwrap() && !other.is_entered(8).unwrap());
     assert!(!other.enter(7).unwrap() && other.enter(8).unwrap());
+    // Who leaves has left even if its files are still in use; nobody leaves for another one.
+    other.leave(7).unwrap();
+    assert!(other.is_entered(7).unwrap());
+    let files = one.files();
+    one.leave(7).unwrap();
+    one.leave(9).unwrap();
+    assert!(!other.is_entered(7).unwrap() && one.enter(7).unwrap());
+    drop(files);
     assert!(one.is_anyone_entered().unwrap() && third.is_anyone_entered().unwrap());
     drop(one);
     assert!(!third.is_entered(7).unwrap() && third.is_entered(8).unwrap());

@@ -106,6 +106,10 @@ impl Device for Counted {
         self.device.enter(writer)
     }
 
+    fn leave(&self, writer: u64) -> io::Result<()> {
+        self.device.leave(writer)
+    }
+
     fn is_entered(&self, writer: u64) -> io::Result<bool> {
         self.device.is_entered(writer)
     }

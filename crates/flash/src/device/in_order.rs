@@ -116,6 +116,10 @@ impl Device for InOrder {
         self.0.enter(writer)
     }
 
+    fn leave(&self, writer: u64) -> io::Result<()> {
+        self.0.leave(writer)
+    }
+
     fn is_entered(&self, writer: u64) -> io::Result<bool> {
         self.0.is_entered(writer)
     }

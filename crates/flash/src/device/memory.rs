@@ -134,6 +134,10 @@ impl Device for MemoryDevice {
         self.opener.enter(writer)
     }
 
+    fn leave(&self, writer: u64) -> io::Result<()> {
+        self.opener.leave(writer)
+    }
+
     fn is_entered(&self, writer: u64) -> io::Result<bool> {
         self.opener.is_entered(writer)
     }

@@ -264,6 +264,13 @@ pub trait Device: Send + Sync {
     /// Those of the system, `EINVAL` for numbers that are too large.
     fn enter(&self, writer: u64) -> io::Result<bool>;
 
+    /// The process is writer `writer` no more, if it is: all that it had under way is complete.
+    /// Files that were given out by [`Self::files`] may be open for longer.
+    ///
+    /// # Errors
+    /// As [`Self::enter`].
+    fn leave(&self, writer: u64) -> io::Result<()>;
+
     /// Whether somebody else is writer `writer`, below [`WRITERS`].
     ///
     /// # Errors

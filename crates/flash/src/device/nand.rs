@@ -216,6 +216,10 @@ impl Device for Nand {
         self.opener.enter(writer)
     }
 
+    fn leave(&self, writer: u64) -> io::Result<()> {
+        self.opener.leave(writer)
+    }
+
     fn is_entered(&self, writer: u64) -> io::Result<bool> {
         self.opener.is_entered(writer)
     }

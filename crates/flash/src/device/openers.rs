@@ -45,6 +45,14 @@ impl Opener {
         Ok(*lock(&self.all).writers.entry(writer).or_insert(self.number) == self.number)
     }
 
+    pub(super) fn leave(&self, writer: u64) -> io::Result<()> {
+        let mut all = lock(&self.all);
+        if all.writers.get(&writer) == Some(&self.number) {
+            all.writers.remove(&writer);
+        }
+        Ok(())
+    }
+
     pub(super) fn is_entered(&self, writer: u64) -> io::Result<bool> {
         if writer >= WRITERS {
             return Err(invalid());

@@ -164,6 +164,10 @@ impl Device for Striped {
         enter_all(&self.members, writer)
     }
 
+    fn leave(&self, writer: u64) -> io::Result<()> {
+        self.members.iter().try_for_each(|member| member.leave(writer))
+    }
+
     fn is_entered(&self, writer: u64) -> io::Result<bool> {
         any(&self.members, |member| member.is_entered(writer))
     }

@@ -199,6 +199,10 @@ impl Device for Recorder {
         self.openers.enter(writer)
     }
 
+    fn leave(&self, writer: u64) -> io::Result<()> {
+        self.openers.leave(writer)
+    }
+
     fn is_entered(&self, writer: u64) -> io::Result<bool> {
         self.openers.is_entered(writer)
     }

@@ -35,6 +35,12 @@ pub(super) fn take(file: &File, writer: u64) -> io::Result<bool> {
     }
 }
 
+/// Frees the lock of `writer`, if this description has it.
+pub(super) fn free(file: &File, writer: u64) -> io::Result<()> {
+    let lock = libc::flock { l_type: libc::F_UNLCK as i16, ..byte(writer)? };
+    Ok(fcntl(file, FcntlArg::F_OFD_SETLK(&lock)).map(drop)?)
+}
+
 /// Whether another description has a lock within that of `found`.
 fn is_held(file: &File, mut found: libc::flock) -> io::Result<bool> {
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut found))?;

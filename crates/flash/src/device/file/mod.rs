@@ -298,6 +298,10 @@ impl Device for FileDevice {
         locks::take(&self.file, writer)
     }
 
+    fn leave(&self, writer: u64) -> io::Result<()> {
+        locks::free(&self.file, writer)
+    }
+
     fn is_entered(&self, writer: u64) -> io::Result<bool> {
         locks::is_taken(&self.file, writer)
     }
