@@ -205,23 +205,28 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
-    /// Writes `root` to its place; false if that has been written to before, in vain, and can't be
-    /// once more.
+    /// Writes `root` to its places, at least to one of them; false if one has been written to
+    /// before, in vain, and can't be once more.
     fn write_root_unit(&self, root: &Root) -> Result<bool> {
-        let place = self.layout.root_place(root.sequence);
-        let segment = self.layout.segment_of(place);
-        let _hold = self.hold(segment)?;
-        if place == self.layout.first_place(segment) {
-            erase_segment(self.device.as_ref(), &self.layout, segment)?;
-        }
         let mut unit = vec![0; self.layout.unit as usize];
         root.fill(self.layout.bind, &mut unit);
-        match self.write_units(place, &unit) {
-            Err(Error::Device { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
-                Ok(false)
+        let outcomes = self.layout.root_places(root.sequence).map(|place| {
+            let segment = self.layout.segment_of(place);
+            let _hold = self.hold(segment)?;
+            if place == self.layout.first_place(segment) {
+                erase_segment(self.device.as_ref(), &self.layout, segment)?;
             }
-            outcome => outcome.map(|()| true),
+            self.write_units(place, &unit)
+        });
+        let is_taken = |outcome: &Result<()>| match outcome {
+            Err(Error::Device { source, .. }) => source.kind() == ErrorKind::AlreadyExists,
+            _ => false,
+        };
+        if outcomes.iter().any(is_taken) {
+            return Ok(false);
         }
+        let [one, other] = outcomes;
+        one.or(other).map(|()| true)
     }
 }
 

@@ -79,11 +79,14 @@ impl Layout {
         if self.segment < 64 { self.segment } else { 64 }
     }
 
-    /// The place of the root with this sequence number.
-    pub(crate) const fn root_place(&self, sequence: u64) -> u64 {
+    /// The places of both copies of the root with this sequence number. They are in different
+    /// anchors, and as far from the start of those.
+    pub(crate) const fn root_places(&self, sequence: u64) -> [u64; 2] {
         let per = self.roots_per_anchor();
-        let index = sequence % (ANCHORS * per);
-        self.first_place(index / per) + index % per
+        let all = ANCHORS * per;
+        let index = sequence % all;
+        let other = (index + all / 2) % all;
+        [self.first_place(index / per) + index % per, self.first_place(other / per) + other % per]
     }
 }
 

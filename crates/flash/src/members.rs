@@ -68,14 +68,16 @@ pub fn create(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<()> {
     }
     let body = Body { device: combined(&members, &first)?, superblock: first };
     let layout = Layout::new(&first);
-    erase_segment(body.device.as_ref(), &layout, 0)?;
     let place = layout.first_place(ANCHORS);
     let lives = vec![Life { life: 1, packet: 1, place, generation: 1 }];
     let mut unit = vec![0; layout.unit as usize];
     Root { sequence: 1, checkpoint: None, durable: 1, lives }.fill(layout.bind, &mut unit);
-    let at = layout.root_place(1) * layout.unit;
-    let written = body.device.write(at, &unit);
-    written.map_err(failed(body.device.as_ref(), "write", at, layout.unit))?;
+    for place in layout.root_places(1) {
+        erase_segment(body.device.as_ref(), &layout, layout.segment_of(place))?;
+        let at = place * layout.unit;
+        let written = body.device.write(at, &unit);
+        written.map_err(failed(body.device.as_ref(), "write", at, layout.unit))?;
+    }
     body.device.flush().map_err(failed(body.device.as_ref(), "flush", 0, 0))
 }
 

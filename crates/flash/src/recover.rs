@@ -113,9 +113,9 @@ impl Reading<'_> {
     fn newest_root(&self) -> Result<Root> {
         let count = ANCHORS * self.layout.roots_per_anchor();
         let roots = (0..count).filter_map(|number| {
-            let place = self.layout.root_place(number);
+            let [place, _] = self.layout.root_places(number);
             let root = self.parsed(place, |unit| Root::from_unit(self.layout.bind, unit))?;
-            (self.layout.root_place(root.sequence) == place).then_some(root)
+            self.layout.root_places(root.sequence).contains(&place).then_some(root)
         });
         let newest = roots.max_by_key(|root| root.sequence);
         newest.ok_or_else(|| self.unreadable("root"))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use conquest_flash::device::Device;
 use conquest_flash::{Error, NewVolume, assemble, create};
-use conquest_format::volume::Arrangement;
+use conquest_format::volume::{Arrangement, Bind, Root};
 use conquest_testkit::Rng;
 use conquest_testkit::flash::{Event, Medium, Recorder};
 use volumes::{Model, TestVolume, UNIT, device, recovered};
@@ -146,13 +146,45 @@ fn a_life_whose_root_is_lost_does_not_come_back() {
     let lost = recovered(&device);
     (1..8).for_each(|unit| write(&lost, &mut model.clone(), unit, 2));
     drop(lost);
-    // The third root: it began the life that is lost with it.
-    device.write(65536 + 3 * UNIT, &[0; UNIT as usize]).unwrap();
+    // Both copies of the third root: it began the life that is lost with it.
+    for place in [3, 32 + 3] {
+        device.write(65536 + place * UNIT, &[0; UNIT as usize]).unwrap();
+    }
     let volume = recovered(&device);
     model.compare(&volume, 64, "its root is lost");
     write(&volume, &mut model, 1, 3);
     drop(volume);
     model.compare(&recovered(&device), 64, "the next one");
+}
+
+/// Where the copies of the newest root are.
+fn newest_roots(device: &dyn Device) -> Vec<u64> {
+    let bind = Bind::new(*b"a volume to test");
+    let mut unit = [0; UNIT as usize];
+    let roots = (0..64).map(|place| 65536 + place * UNIT).filter_map(|at| {
+        device.read(at, &mut unit).unwrap();
+        Some((Root::from_unit(bind, &unit)?.sequence, at))
+    });
+    let roots: Vec<(u64, u64)> = roots.collect();
+    let newest = roots.iter().map(|(sequence, _)| *sequence).max();
+    roots.iter().filter(|(sequence, _)| Some(*sequence) == newest).map(|(_, at)| *at).collect()
+}
+
+#[test]
+fn one_copy_of_the_newest_root_is_enough() {
+    let device = device(64);
+    let mut model = Model::default();
+    for round in 0..80 {
+        let places = newest_roots(&device);
+        assert_eq!(places.len(), 2, "round {round}: {places:?}");
+        let lost = places[round as usize / 3 % 2];
+        device.write(lost, &[round as u8; UNIT as usize]).unwrap();
+        let volume = recovered(&device);
+        model.compare(&volume, 20 * 8, "one is lost");
+        let bytes = model.write(round % 20 * 8, 8, round);
+        volume.write(round % 20 * 8, &bytes).unwrap();
+        volume.flush().unwrap();
+    }
 }
 
 #[test]
