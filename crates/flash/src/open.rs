@@ -148,7 +148,7 @@ impl Volume<Mapped, OsHost> {
             // Who has it will be the last one, or leave it to the one after.
             return Ok(());
         };
-        let outcome = self.remove_if_last(&opened.index);
+        let outcome = self.remove_if_last(&opened.index, opened.patience);
         // Nobody is to see that somebody has the volume who will not look again. The files may be
         // open for longer: the kernel has those of queues for a while, and children that are just
         // being forked.
@@ -159,11 +159,20 @@ impl Volume<Mapped, OsHost> {
         outcome.and(left)
     }
 
-    /// Frees the index if nobody else has it. Under the lock.
-    fn remove_if_last(&self, index: &Path) -> Result<()> {
-        let anyone = self.device.is_anyone_entered();
-        if anyone.map_err(|source| self.device_error("ask who writes to", 0, 0, source))? {
-            return Ok(());
+    /// Frees the index if nobody else has it, or only those who were killed and whose requests are
+    /// complete within `patience`. Under the lock.
+    fn remove_if_last(&self, index: &Path, patience: Duration) -> Result<()> {
+        let since = Instant::now();
+        loop {
+            let anyone = self.device.is_anyone_entered();
+            if !anyone.map_err(|source| self.device_error("ask who writes to", 0, 0, source))? {
+                break;
+            }
+            // Requests of those who were killed are complete in a moment.
+            if since.elapsed() > patience || self.core.is_anyone_else_attached()? {
+                return Ok(());
+            }
+            std::thread::sleep(PAUSE);
         }
         // What others have left who were killed.
         self.flush()?;

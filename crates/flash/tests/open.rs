@@ -5,9 +5,10 @@ mod opening;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use conquest_flash::{Error, OpenOptions, create_at};
+use conquest_flash::device::Device;
+use conquest_flash::{Error, OpenOptions, create_at, open_device};
 use conquest_testkit::Rng;
 use opening::{BLOCK, Place, Storm, TestVolume, block_of, ends_well, kill, start};
 
@@ -63,6 +64,27 @@ fn what_was_not_flushed_outlives_processes_but_not_the_index() {
     expect(&volume, 24, 3);
     assert_eq!(volume.allocated(32).unwrap(), None);
     volume.close().unwrap();
+}
+
+#[test]
+fn the_last_one_who_closes_waits_for_requests_of_those_who_are_gone() {
+    let place = Place::new(1, 64);
+    let volume = place.open().unwrap();
+    // What the kernel has of a process that was killed: a writer's lock, and no process.
+    let late = open_device(&place.paths[0]).unwrap();
+    assert!(late.enter(1000).unwrap());
+    let other = place.open().unwrap();
+    let since = Instant::now();
+    other.close().unwrap();
+    assert_eq!(place.indices().len(), 1);
+    assert!(since.elapsed() < place.options.patience / 2, "it waited for one who is there");
+    let done = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop(late);
+    });
+    volume.close().unwrap();
+    assert_eq!(place.indices(), [] as [std::path::PathBuf; 0]);
+    done.join().unwrap();
 }
 
 #[test]

@@ -32,6 +32,19 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.bury_all()
     }
 
+    /// Whether another process is attached that is alive.
+    ///
+    /// # Errors
+    /// Those of the host.
+    pub fn is_anyone_else_attached(&self) -> Result<bool> {
+        for number in 0..self.geometry.shape().slots {
+            if number != self.slot() && self.host.is_claimed(number)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Recovers slot `number`, whose process is dead; false if somebody else is at it or it was
     /// alive after all.
     pub(crate) fn recover_slot(&self, number: u32) -> Result<bool> {
