@@ -14,6 +14,7 @@ use crate::change::{Change, Step, Stop};
 use crate::clean::could;
 use crate::device::Device;
 use crate::index::{self, Of, Use, Word, Words, position, use_word};
+use crate::keep::Keeping;
 use crate::kinds;
 use crate::layout::Layout;
 use crate::map::{Extent, Tree};
@@ -39,6 +40,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
             order: Order::default(),
             buffers: Buffers::default(),
             packets: [const { OnceLock::new() }; index::RING as usize],
+            keeping: Keeping::default(),
+            packets_written: <_>::default(),
             space: Turn::default(),
             opened: None,
         }

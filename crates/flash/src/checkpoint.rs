@@ -53,9 +53,13 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let (open, _) = packet_of(self.root(Word::End));
         let packets = open.saturating_sub(self.root(Word::RootPacket));
         let size = self.root(Word::CheckpointUnits);
-        let is_due = packets > (PACKETS * size).max(PACKETS_LEAST)
-            || self.root(Word::StreamUnits) > (UNITS * size).max(UNITS_LEAST);
-        if !is_due || self.is_others_turn()? {
+        let units = self.root(Word::StreamUnits);
+        let is_due = |times: u64| {
+            packets > times * (PACKETS * size).max(PACKETS_LEAST)
+                || units > times * (UNITS * size).max(UNITS_LEAST)
+        };
+        // Who can leave it to others goes on, unless they have been at it for too long.
+        if !is_due(1) || (self.keeping.call() && !is_due(2)) || self.is_others_turn()? {
             return Ok(());
         }
         match self.checkpoint() {

@@ -49,7 +49,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// so in passing, if there is time: so more is cleaned than is needed now, and one flush does
     /// for what was cleaned last time.
     pub(crate) fn make_space(&self, segments: u64) -> Result<()> {
-        let _turn = self.take_turn()?;
+        let has_space = || Ok(self.count_free()? >= self.left_by(Temperature::Hot) + segments);
+        let Some(_turn) = self.take_turn_unless(has_space)? else {
+            return Ok(());
+        };
         let ahead = (self.layout.segments / SHARE).clamp(1, TOGETHER);
         let (mut idle, mut waits) = (0, 0);
         let mut unreadable = None;
@@ -67,6 +70,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let wanted = self.left_by(Temperature::Hot) + segments;
             let (unnamed, unrooted) = self.dead_segments();
             let is_free = free >= wanted;
+            // Those who write can go on as long as there are more than these.
+            let is_urgent = free <= self.left_by(Temperature::Hot);
+            self.space.tell();
             let missing = (wanted + 2 * ahead).saturating_sub(free + unnamed);
             if is_free && missing == 0 {
                 return Ok(());
@@ -78,7 +84,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 could(self.name_durable())?
             } else {
                 (unrooted > 2 * ahead + self.checkpoint_needs() && could(self.checkpoint())?)
-                    || self.clean_best(most, is_short, &mut unreadable)?
+                    || self.clean_best(most, is_urgent, &mut unreadable)?
                     || (is_short && unnamed > 0 && could(self.name_durable())?)
                     || (is_short && unrooted > 0 && could(self.checkpoint())?)
                     || (is_short && self.clean_at_last(&mut unreadable)?)

@@ -20,6 +20,7 @@ mod error;
 mod gather;
 mod index;
 mod info;
+mod keep;
 pub mod kinds;
 mod layout;
 pub mod map;

@@ -162,6 +162,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         let Some(segment) = best.filter(|_| free > left) else {
             return Err(Stop::Segments);
         };
+        self.volume.call_if_short(free - 1, self.volume.left_by(Temperature::Hot));
         let (_, generation) = self.tx.usage(segment);
         let (packet, _) = packet_of(self.tx.root(Word::End));
         self.drop_names(segment)?;

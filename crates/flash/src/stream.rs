@@ -285,12 +285,15 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
     fn write_packets(&self, to: u64) -> Result<()> {
         let claimed = self.change(|change| change.claim_packets(to))?;
         if claimed.is_empty() {
-            std::thread::sleep(PATIENCE);
+            let (lock, written) = &self.packets_written;
+            let waiting = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(written.wait_timeout(waiting, PATIENCE));
             return Ok(());
         }
         let mut written = Vec::new();
         let result = self.write_claimed(&claimed, &mut written);
         self.change(|change| change.note_written(&claimed, &written))?;
+        self.packets_written.1.notify_all();
         result
     }
 

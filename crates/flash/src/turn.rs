@@ -4,7 +4,7 @@
 //! volume has a word for whose turn it is, beside what orders the threads of a process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
@@ -19,17 +19,15 @@ use crate::volume::Volume;
 /// Whose turn it is in a process.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    work: Mutex<()>,
     thread: Mutex<Option<ThreadId>>,
+    /// Somebody else has it now, or nobody; or there may be what others wait for.
+    changed: Condvar,
     /// Whether what is kept for checkpoints is let go, by whoever has the turn.
     is_let_go: AtomicBool,
 }
 
 /// A turn that the calling thread has, in its process.
-struct Taken<'t> {
-    turn: &'t Turn,
-    _work: MutexGuard<'t, ()>,
-}
+struct Taken<'t>(&'t Turn);
 
 /// A turn that the calling thread has.
 pub(crate) struct Shared<'v, M: Memory, H: Host> {
@@ -62,21 +60,31 @@ impl Turn {
         self.is_let_go.load(Ordering::Relaxed)
     }
 
-    /// Waits for the turn, which the calling thread does not have.
-    fn take(&self) -> Taken<'_> {
-        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        self.set(Some(thread::current().id()));
-        Taken { turn: self, _work: work }
+    /// Takes the turn, which the calling thread does not have, after waiting for a moment if
+    /// need be; none if that was not enough.
+    fn take(&self) -> Option<Taken<'_>> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_some() {
+            let waited = self.changed.wait_timeout(thread, PAUSE);
+            thread = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if thread.is_some() {
+            return None;
+        }
+        *thread = Some(thread::current().id());
+        Some(Taken(self))
     }
 
-    fn set(&self, thread: Option<ThreadId>) {
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+    /// Tells those who wait that there may be what they wait for.
+    pub(crate) fn tell(&self) {
+        self.changed.notify_all();
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        self.turn.set(None);
+        *self.0.thread.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.0.tell();
     }
 }
 
@@ -89,14 +97,37 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Waits for the turn, which the calling thread does not have.
     pub(crate) fn take_turn(&self) -> Result<Shared<'_, M, H>> {
-        let taken = self.space.take();
+        loop {
+            if let Some(shared) = self.take_turn_unless(|| Ok(false))? {
+                return Ok(shared);
+            }
+        }
+    }
+
+    /// Waits for the turn, which the calling thread does not have; none if that `is_needless`
+    /// before, because those who have it have done what it is for.
+    pub(crate) fn take_turn_unless(
+        &self,
+        is_needless: impl Fn() -> Result<bool>,
+    ) -> Result<Option<Shared<'_, M, H>>> {
+        let taken = loop {
+            if let Some(taken) = self.space.take() {
+                break taken;
+            }
+            self.check_health()?;
+            if is_needless()? {
+                return Ok(None);
+            }
+        };
         let since = Instant::now();
         loop {
             let holder = self.root(Word::Turn);
             if since.elapsed() > PATIENCE || !self.is_others_turn()? {
                 if self.pass_turn(holder, self.writing.number)? {
-                    return Ok(Shared { volume: self, _taken: taken });
+                    return Ok(Some(Shared { volume: self, _taken: taken }));
                 }
+            } else if is_needless()? {
+                return Ok(None);
             } else {
                 thread::sleep(PAUSE);
             }

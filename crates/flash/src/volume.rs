@@ -1,7 +1,7 @@
 //! A volume that this process has open.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -10,6 +10,7 @@ use conquest_pm::{Core, Place};
 use crate::buffers::{Buffers, Lent};
 use crate::device::Device;
 use crate::index::{RING, VERSION, Word, Words};
+use crate::keep::Keeping;
 use crate::layout::Layout;
 use crate::map::Tree;
 use crate::members::Body;
@@ -38,6 +39,10 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) flushed: Mutex<u64>,
     /// Which process of a line of descent has opened it: what it holds is not its children's.
     pub(crate) life: Option<u32>,
+    /// The thread that works in the background.
+    pub(crate) keeping: Keeping,
+    /// Told of when packets were written.
+    pub(crate) packets_written: (Mutex<()>, Condvar),
     /// Of the thread that makes space or writes a checkpoint.
     pub(crate) space: Turn,
     /// Its files, if it was opened by paths.

@@ -307,6 +307,37 @@ fn a_full_volume_can_be_overwritten() {
 }
 
 #[test]
+fn a_keeper_makes_space_before_others_have_to() {
+    let device = device(256);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    let units = fill(&volume, &mut model);
+    volume.flush().unwrap();
+    let overwrite = |model: &mut Model, rng: &mut Rng, number: u64, units: u64| {
+        let unit = rng.below(units);
+        let bytes = model.write(unit * 8, 8, number);
+        volume.write(unit * 8, &bytes).unwrap();
+    };
+    let mut rng = Rng::new(1);
+    volume.with_keeper(|| {
+        // Another one ends at once, and what it was for is done.
+        volume.with_keeper(|| overwrite(&mut model, &mut rng, 1, units));
+        for number in 0..2 * units {
+            overwrite(&mut model, &mut rng, number, units);
+            if number.is_multiple_of(200) {
+                volume.flush().unwrap();
+            }
+        }
+    });
+    model.compare(&volume, units * 8, "kept");
+    // Without it, too.
+    (0..units).for_each(|number| overwrite(&mut model, &mut rng, number, units));
+    volume.flush().unwrap();
+    drop(volume);
+    model.compare(&recovered(&device), units * 8, "a restart");
+}
+
+#[test]
 fn what_is_not_flushed_is_there_while_anybody_is() {
     let device = device(64);
     let body = volumes::body(&device);

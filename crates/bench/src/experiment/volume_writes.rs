@@ -140,8 +140,10 @@ impl Experiment for VolumeWrites {
             slices: number("slices"),
             slice: Duration::from_millis(number("slice")),
         };
-        writing.flushed(run)?;
-        writing.sustained(run, units * number("overwrites") / 100, number("in_order") as u32)
+        aged.volume.with_keeper(|| {
+            writing.flushed(run)?;
+            writing.sustained(run, units * number("overwrites") / 100, number("in_order") as u32)
+        })
     }
 }
 

@@ -106,7 +106,7 @@ impl Serve for Exported {
         let Some((session, volume)) = self.served.take() else {
             return Err(Reason::rule("nothing is mounted"));
         };
-        let served = session.run().map_err(Reason::from);
+        let served = volume.with_keeper(|| session.run()).map_err(Reason::from);
         served.and(close(volume))
     }
 }

@@ -57,17 +57,21 @@ impl Stage<'_> {
         let volume = self.open()?;
         let threads = self.plan.threads;
         let slots = process * threads..(process + 1) * threads;
-        std::thread::scope(|scope| {
-            let spawn = |slot| {
-                let volume = &volume;
-                scope.spawn(move || Work::begin(self, slot, volume)?.go_on())
-            };
-            let all: Vec<_> = slots.map(spawn).collect();
-            for thread in all {
-                thread.join().map_err(|_| "a thread has panicked".to_owned())??;
-            }
-            Ok::<(), String>(())
-        })?;
+        let work = || {
+            std::thread::scope(|scope| {
+                let spawn = |slot| {
+                    let volume = &volume;
+                    scope.spawn(move || Work::begin(self, slot, volume)?.go_on())
+                };
+                let all: Vec<_> = slots.map(spawn).collect();
+                for thread in all {
+                    thread.join().map_err(|_| "a thread has panicked".to_owned())??;
+                }
+                Ok::<(), String>(())
+            })
+        };
+        // Some have a keeper.
+        if process.is_multiple_of(2) { volume.with_keeper(work) } else { work() }?;
         volume.close().map_err(|error| format!("close: {error}"))
     }
 }
