@@ -22,11 +22,15 @@ const AHEAD: std::ops::RangeInclusive<u64> = 2..=32;
 /// Between looks at whether it is over.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Between looks at whether there is nothing to do.
+const MOMENT: Duration = Duration::from_micros(50);
+
 /// The keeper in a process, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Keeping {
     thread: Mutex<Option<Thread>>,
     is_called: AtomicBool,
+    is_busy: AtomicBool,
 }
 
 /// That the calling thread is the keeper, until this is dropped.
@@ -54,10 +58,16 @@ impl Keeping {
         let Some(keeper) = thread.as_ref().filter(is_another) else {
             return false;
         };
-        if !self.is_called.swap(true, Ordering::AcqRel) {
+        if !self.is_called.swap(true, Ordering::SeqCst) {
             keeper.unpark();
         }
         true
+    }
+
+    /// Whether there is a keeper, which is at work or about to be.
+    fn is_at_work(&self) -> bool {
+        let is_kept = self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        is_kept && (self.is_called.load(Ordering::SeqCst) || self.is_busy.load(Ordering::SeqCst))
     }
 }
 
@@ -86,6 +96,14 @@ where
             work()
         })
     }
+
+    /// Waits until the keeper, if there is one, has done what there was to do: for those who
+    /// measure.
+    pub fn await_keeper(&self) {
+        while self.keeping.is_at_work() {
+            thread::sleep(MOMENT);
+        }
+    }
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
@@ -95,10 +113,15 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return Ok(());
         };
         while !is_over.load(Ordering::Acquire) {
-            if self.keeping.is_called.swap(false, Ordering::AcqRel) {
+            // Before nobody calls any more: who asks finds one or the other.
+            self.keeping.is_busy.store(true, Ordering::SeqCst);
+            let is_called = self.keeping.is_called.swap(false, Ordering::SeqCst);
+            if is_called {
                 could(self.make_space(self.kept_ahead()))?;
                 self.checkpoint_if_due()?;
-            } else {
+            }
+            self.keeping.is_busy.store(false, Ordering::SeqCst);
+            if !is_called {
                 thread::park_timeout(PAUSE);
             }
         }

@@ -184,6 +184,13 @@ impl Writing<'_> {
         self.aged.file.sync_data().map_err(|source| CallError::of("fdatasync", source))
     }
 
+    /// What a slice of the volume has `done`, when what is done for it in the background is done,
+    /// too: it belongs to the slice, and must not be beside the device's.
+    fn settled(&self, done: u64) -> u64 {
+        self.aged.volume.await_keeper();
+        done
+    }
+
     fn turns(&self) -> Random {
         Random::new(self.random.borrow_mut().number())
     }
@@ -215,6 +222,7 @@ impl Writing<'_> {
                     self.aged.volume.write(block, bytes).map_err(failed("write to a volume"))?;
                     self.flush().map(|()| 1)
                 })
+                .map(|done| self.settled(done))
             },
             || {
                 until(self.slice, || {
@@ -244,6 +252,7 @@ impl Writing<'_> {
                     let done = flow(&mut volume, &mut buffers, way, count, &mut next, &mut |_| {})?;
                     self.flush().map(|()| done)
                 })
+                .map(|done| self.settled(done))
             },
             || {
                 until(self.slice, || {
@@ -276,6 +285,7 @@ impl Writing<'_> {
                 let mut next = || self.ours();
                 let mut told = |time| times.push(time);
                 flow(&mut volume, &mut buffers, Way::Write, slice, &mut next, &mut told)
+                    .map(|done| self.settled(done))
             })?;
             both[1] += Taken::of(|| {
                 let mut next = || {
