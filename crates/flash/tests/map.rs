@@ -167,6 +167,28 @@ fn what_continues_on_the_medium_becomes_one_extent() {
 }
 
 #[test]
+fn what_takes_the_place_of_an_extent_becomes_one_with_what_it_continues() {
+    let old = [extent(10, 110, 5), extent(15, 300, 5), extent(20, 120, 5)];
+    for (place, whole) in [
+        (115, vec![extent(10, 110, 15)]),
+        (400, vec![old[0], extent(15, 400, 5), old[2]]),
+        // It continues what is beside it on the other side only.
+        (125, vec![old[0], extent(15, 125, 5), old[2]]),
+        (105, vec![old[0], extent(15, 105, 5), old[2]]),
+    ] {
+        let core = region(1);
+        let mut tx = begin(&core);
+        for extent in old {
+            finish(&mut tx, |tx| TREE.insert(tx, extent, 0));
+        }
+        assert_eq!(assign(&mut tx, extent(15, place, 5), Room::default()), [old[1]]);
+        tx.commit().unwrap();
+        assert_eq!(all(&core), whole);
+        examine(&core);
+    }
+}
+
+#[test]
 fn an_extent_is_not_longer_than_it_can_be() {
     let core = region(1);
     let tree = conquest_flash::map::Tree { segment: 0, ..TREE };

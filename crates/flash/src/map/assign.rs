@@ -1,13 +1,26 @@
 //! Mapping a range anew, so that nobody ever finds it unmapped.
 
+use conquest_format::WORD;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Result, Tx};
 
 use super::edit::{Cut, Path, Room, has_room, refuse_invalid};
 use super::extent::Extent;
-use super::node::{SLOTS, below, slots};
+use super::node::{SLOTS, Words, below, slot_at, slots};
 use super::tree::Tree;
+
+/// Whether `extent` takes exactly the place of `found` in the leaf that has `words`: then one word
+/// says so. It does not if it belongs together with what is beside it.
+fn replaces(words: &Words, found: Extent, extent: Extent) -> bool {
+    let is_beside = |other: Extent| {
+        (other.end() == extent.unit && other.place + other.len == extent.place)
+            || (extent.end() == other.unit && extent.place + extent.len == other.place)
+    };
+    found.unit == extent.unit
+        && found.len == extent.len
+        && !slots(words).filter_map(|slot| slot.extent()).any(is_beside)
+}
 
 impl Tree {
     /// Maps the range of `extent` to its place, and calls `removed` with each part of what was
@@ -32,9 +45,21 @@ impl Tree {
             let Some(mut path) = self.path(tx, from)? else {
                 return self.plant(tx, room.kept);
             };
-            let found = below(&path.words, from).and_then(|slot| slot.extent());
-            let until = match found.and_then(|found| found.within(from, rest.end())) {
-                Some(found) if found.place == rest.place => found.end(),
+            let slot = below(&path.words, from);
+            let found = slot.and_then(|slot| slot.extent());
+            let there = found.and_then(|found| found.within(from, rest.end()));
+            let replaced = slot.zip(found).filter(|(_, found)| replaces(&path.words, *found, rest));
+            let until = match (there, replaced) {
+                (Some(found), _) if found.place == rest.place => found.end(),
+                (_, Some((slot, found))) => {
+                    if !has_room(tx, 1 + room.each + room.kept)? {
+                        return Ok(false);
+                    }
+                    let at = slot_at(path.leaf.offset(), slot.index);
+                    tx.set(at.plus(WORD), rest.pack()[1])?;
+                    removed(tx, found)?;
+                    rest.end()
+                }
                 _ => match self.assign_in_leaf(tx, &mut path, rest, room, &mut removed)? {
                     Some(until) => until,
                     None => return Ok(false),
