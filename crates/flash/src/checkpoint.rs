@@ -14,6 +14,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::change::Change;
+use crate::clean::could;
 use crate::index::{Count, LOCK, Of, Slot, Use, Word, Words, packet_of};
 use crate::members::erase_segment;
 use crate::segments::CHECKPOINT_LEAVES;
@@ -50,23 +51,30 @@ struct Writing<'v, M: Memory, H: Host> {
 impl<M: Memory, H: Host> Volume<M, H> {
     /// Writes a checkpoint if enough has come since the last one.
     pub(crate) fn checkpoint_if_due(&self) -> Result<()> {
+        // Who can leave it to others goes on, unless they have been at it for too long.
+        let is_left = || self.keeping.call() && !self.is_checkpoint_due(2);
+        if !self.is_checkpoint_due(1) || is_left() || self.is_others_turn()? {
+            return Ok(());
+        }
+        let is_needless = || Ok(!self.is_checkpoint_due(1));
+        let _turn = match self.space.is_mine() {
+            true => None,
+            false => match self.take_turn_unless(is_needless)? {
+                None => return Ok(()),
+                turn => turn,
+            },
+        };
+        // Who needs space makes some.
+        could(self.checkpoint()).map(drop)
+    }
+
+    /// Whether so many times as much has come since the last checkpoint as makes one due.
+    fn is_checkpoint_due(&self, times: u64) -> bool {
         let (open, _) = packet_of(self.root(Word::End));
         let packets = open.saturating_sub(self.root(Word::RootPacket));
         let size = self.root(Word::CheckpointUnits);
-        let units = self.root(Word::StreamUnits);
-        let is_due = |times: u64| {
-            packets > times * (PACKETS * size).max(PACKETS_LEAST)
-                || units > times * (UNITS * size).max(UNITS_LEAST)
-        };
-        // Who can leave it to others goes on, unless they have been at it for too long.
-        if !is_due(1) || (self.keeping.call() && !is_due(2)) || self.is_others_turn()? {
-            return Ok(());
-        }
-        match self.checkpoint() {
-            // Who needs space makes some.
-            Err(Error::NoSpace { .. }) => Ok(()),
-            outcome => outcome,
-        }
+        packets > times * (PACKETS * size).max(PACKETS_LEAST)
+            || self.root(Word::StreamUnits) > times * (UNITS * size).max(UNITS_LEAST)
     }
 
     /// Writes a checkpoint: opening the volume after a failure takes less time then, and space that
