@@ -514,6 +514,13 @@ fn writers_know_of_each_other() {
         assert!(one.is_entered(last).unwrap() && other.is_entered(0).unwrap());
         assert!(!third.is_entered(1).unwrap() && third.is_entered(7).unwrap());
         assert!(third.is_anyone_entered().unwrap());
+        // Who leaves has left even if his files are in use; nobody leaves for another one.
+        let files = one.files().unwrap();
+        other.leave(7).unwrap();
+        assert!(third.is_entered(7).unwrap());
+        one.leave(7).unwrap();
+        assert!(!third.is_entered(7).unwrap() && third.is_entered(0).unwrap());
+        drop(files);
         drop(one);
         soon(|| !other.is_anyone_entered().unwrap());
         assert!(other.enter(0).unwrap());
