@@ -154,7 +154,7 @@ impl<'v, M: Memory, H: Host> Change<'v, M, H> {
 
     /// Stores the checksums of the units from `place` on. The map does not lead there, so nobody
     /// looks.
-    fn put_sums(&mut self, place: u64, sums: Sums<'_>) -> Result<()> {
+    pub(crate) fn put_sums(&mut self, place: u64, sums: Sums<'_>) -> Result<()> {
         let layout = self.volume.layout;
         let at = self.tx.segment_at(layout.segment_of(place), Of::Sums);
         let base = self.tx.word(at);

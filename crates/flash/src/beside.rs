@@ -1,11 +1,13 @@
-//! Reading several ranges of the medium side by side, for one caller who waits for all of them.
+//! Transfers of several ranges of the medium side by side, for one caller, who waits for all of
+//! them.
 
 use std::sync::PoisonError;
 
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_uring::{Buffer, Job, Queue, Request};
+use conquest_uring::{Buffer, Completion, Job, Queue, Request};
 
+use crate::buffers::Lent;
 use crate::volume::Volume;
 
 /// Most requests of one caller that are under way.
@@ -13,76 +15,149 @@ const DEPTH: u32 = 64;
 /// Queues that are kept for the next caller.
 const KEPT: usize = 8;
 
+/// Whole transfers under way, for one caller: a queue of the devices' files, if they have any and
+/// the system has queues.
+pub(crate) struct Beside<'v, M: Memory, H: Host> {
+    volume: &'v Volume<M, H>,
+    queue: Option<Queue>,
+}
+
+/// A transfer that is over: by what number it is known, its memory, and whether all of it was done.
+pub(crate) struct Done {
+    pub(crate) tag: usize,
+    pub(crate) buffer: Buffer,
+    pub(crate) is_whole: bool,
+}
+
+impl<M: Memory, H: Host> Beside<'_, M, H> {
+    /// Begins to read the medium from unit `place` on, if that can be done beside others: to all of
+    /// the memory. Otherwise that is given back.
+    pub(crate) fn read(&mut self, tag: usize, place: u64, buffer: Buffer) -> Option<Buffer> {
+        let volume = self.volume;
+        let route = volume.device.route(place * volume.layout.unit, buffer.len() as u64);
+        self.submit(tag, route, Job::Read(buffer))
+    }
+
+    /// The same for writing, if [`Self::takes_writes`], to a segment that the caller holds.
+    pub(crate) fn write(&mut self, tag: usize, place: u64, buffer: Buffer) -> Option<Buffer> {
+        let volume = self.volume;
+        let route = volume.device.route_write(place * volume.layout.unit, buffer.len() as u64);
+        self.submit(tag, route, Job::Write(buffer))
+    }
+
+    fn submit(&mut self, tag: usize, route: Option<(usize, u64)>, job: Job) -> Option<Buffer> {
+        let (Some(queue), Some((file, at))) = (self.queue.as_mut(), route) else {
+            return memory_of(job);
+        };
+        let request = Request { tag: tag as u64, file, at, job };
+        queue.submit(request).err().and_then(|(_, request)| memory_of(request.job))
+    }
+
+    /// Whether writes can be begun: not if they have to be in order, or come to several devices.
+    pub(crate) fn takes_writes(&self) -> bool {
+        let volume = self.volume;
+        let route = volume.device.route_write(0, volume.layout.unit);
+        self.queue.is_some() && route.is_some() && !volume.is_ordered()
+    }
+
+    /// Whether another transfer can be begun.
+    pub(crate) fn has_room(&self) -> bool {
+        self.queue.as_ref().is_some_and(Queue::has_room)
+    }
+
+    /// Transfers that are over now, one at least; none if none is under way, or nobody can say what
+    /// became of those that are.
+    pub(crate) fn wait(&mut self) -> Vec<Done> {
+        let Some(queue) = self.queue.as_mut().filter(|queue| queue.under_way() > 0) else {
+            return Vec::new();
+        };
+        let completed = queue.wait(1).unwrap_or_default();
+        completed.into_iter().filter_map(done).collect()
+    }
+}
+
+fn memory_of(job: Job) -> Option<Buffer> {
+    match job {
+        Job::Read(buffer) | Job::Write(buffer) => Some(buffer),
+        Job::Flush => None,
+    }
+}
+
+fn done(completion: Completion) -> Option<Done> {
+    let Completion { tag, outcome, job } = completion;
+    let buffer = memory_of(job)?;
+    let is_whole = outcome.is_ok_and(|count| count == buffer.len());
+    Some(Done { tag: tag as usize, buffer, is_whole })
+}
+
+impl<M: Memory, H: Host> Drop for Beside<'_, M, H> {
+    fn drop(&mut self) {
+        let mut kept = self.volume.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(queue) = self.queue.take_if(|queue| queue.under_way() == 0)
+            && kept.len() < KEPT
+        {
+            kept.push(queue);
+        }
+    }
+}
+
 impl<M: Memory, H: Host> Volume<M, H> {
+    /// For several transfers side by side.
+    pub(crate) fn beside(&self) -> Beside<'_, M, H> {
+        let mut queue = None;
+        if self.device.file_count() > 0 {
+            queue = self.queues.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            queue = queue.or_else(|| Queue::new(DEPTH, self.device.files().ok()?).ok());
+        }
+        Beside { volume: self, queue }
+    }
+
+    /// Memory for a transfer of exactly `len` bytes: one that is kept, or a new one.
+    pub(crate) fn exact_buffer(&self, len: usize) -> std::io::Result<Buffer> {
+        // Those that are kept have sizes of their own.
+        if len.is_power_of_two() { self.buffers.take(len) } else { Buffer::new(len) }
+    }
+
     /// Reads units of the medium from each place on: whether each could be.
     pub(crate) fn read_beside(&self, wanted: &mut [(u64, &mut [u8])]) -> Vec<bool> {
-        let mut queue = if wanted.len() > 1 { self.take_queue() } else { None };
-        let mut done = vec![false; wanted.len()];
-        let mut next = 0;
-        while let Some(queue) = queue.as_mut() {
-            while next < wanted.len() && queue.has_room() && self.begin_read(queue, next, wanted) {
-                next += 1;
+        let ranges: Vec<_> = wanted.iter().map(|(place, into)| (*place, into.len())).collect();
+        let mut found = if ranges.len() > 1 { self.read_ranges(&ranges) } else { Vec::new() };
+        found.resize_with(wanted.len(), || None);
+        let read = found.into_iter().zip(wanted).map(|(found, (place, into))| match found {
+            Some(bytes) => {
+                into.copy_from_slice(&bytes);
+                true
             }
-            if queue.under_way() == 0 {
-                break;
-            }
-            let Ok(completed) = queue.wait(1) else {
-                // What is not done is done below.
-                break;
-            };
-            for one in completed {
-                let index = one.tag as usize;
-                let (Job::Read(buffer), Some((_, into))) = (one.job, wanted.get_mut(index)) else {
-                    continue;
-                };
-                if one.outcome.is_ok_and(|count| count == into.len()) && buffer.len() == into.len()
-                {
-                    into.copy_from_slice(&buffer);
-                    done[index] = true;
+            None => self.read_at(*place, into).is_ok(),
+        });
+        read.collect()
+    }
+
+    /// Reads the medium from each place on, so many bytes: those ranges that can be read side by
+    /// side, and could be.
+    pub(crate) fn read_ranges(&self, ranges: &[(u64, usize)]) -> Vec<Option<Lent<'_>>> {
+        let mut read: Vec<Option<Lent<'_>>> = Vec::new();
+        read.resize_with(ranges.len(), || None);
+        let mut beside = self.beside();
+        let mut wanted = ranges.iter().enumerate().peekable();
+        loop {
+            while let Some((tag, &(place, len))) = wanted.next_if(|_| beside.has_room()) {
+                let buffer = self.exact_buffer(len).ok();
+                if let Some(left) = buffer.and_then(|buffer| beside.read(tag, place, buffer)) {
+                    self.buffers.give(left);
                 }
-                self.buffers.give(buffer);
             }
-        }
-        if let Some(queue) = queue {
-            self.give_queue(queue);
-        }
-        for (is_done, (place, into)) in done.iter_mut().zip(wanted) {
-            *is_done = *is_done || self.read_at(*place, into).is_ok();
-        }
-        done
-    }
-
-    /// Begins to read the range with number `index`; whether it could.
-    fn begin_read(&self, queue: &mut Queue, index: usize, wanted: &[(u64, &mut [u8])]) -> bool {
-        let Some((place, into)) = wanted.get(index) else {
-            return false;
-        };
-        let len = into.len();
-        let Some((file, at)) = self.device.route(place * self.layout.unit, len as u64) else {
-            return false;
-        };
-        // Those that are kept have sizes of their own.
-        let buffer = if len.is_power_of_two() { self.buffers.take(len) } else { Buffer::new(len) };
-        let Ok(buffer) = buffer else {
-            return false;
-        };
-        let request = Request { tag: index as u64, file, at, job: Job::Read(buffer) };
-        queue.submit(request).is_ok()
-    }
-
-    /// A queue with nothing under way; none if the devices have no files, or the system no queues.
-    fn take_queue(&self) -> Option<Queue> {
-        if self.device.file_count() == 0 {
-            return None;
-        }
-        let kept = self.queues.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.or_else(|| Queue::new(DEPTH, self.device.files().ok()?).ok())
-    }
-
-    fn give_queue(&self, queue: Queue) {
-        let mut kept = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.under_way() == 0 && kept.len() < KEPT {
-            kept.push(queue);
+            let done = beside.wait();
+            if done.is_empty() {
+                return read;
+            }
+            for Done { tag, buffer, is_whole } in done {
+                let len = buffer.len();
+                let lent = self.buffers.lent(buffer, len);
+                if let Some(place) = read.get_mut(tag).filter(|_| is_whole) {
+                    *place = Some(lent);
+                }
+            }
         }
     }
 }

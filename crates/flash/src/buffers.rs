@@ -31,8 +31,12 @@ fn size_for(len: usize) -> (usize, usize) {
 impl Buffers {
     /// A buffer of `len` bytes, more than none.
     pub(crate) fn lend(&self, len: usize) -> std::io::Result<Lent<'_>> {
-        let buffer = self.take(len)?;
-        Ok(Lent { buffer: Some(buffer), len, of: self })
+        Ok(self.lent(self.take(len)?, len))
+    }
+
+    /// `buffer`, of which `len` bytes are used, until it is not needed any more.
+    pub(crate) fn lent(&self, buffer: Buffer, len: usize) -> Lent<'_> {
+        Lent { buffer: Some(buffer), len, of: self }
     }
 
     /// A buffer of at least `len` bytes, which [`Self::give`] takes back.

@@ -4,35 +4,18 @@
 //! goes to segments for what is cold, because it has outlived what was written with it. A copy
 //! counts only if the map still leads to the original when it does: who overwrites meanwhile wins.
 
-use conquest_format::volume::{Record, Sums};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::change::{Change, Step};
-use crate::gather::Gathered;
 use crate::index::{Of, Slot, Use, Word, Words, packet_of};
-use crate::map::Extent;
-use crate::segments::{Room, Temperature};
+use crate::relocate::Relocated;
+use crate::segments::Temperature;
 use crate::volume::Volume;
 use crate::{Error, Result};
 
 /// One of so many segments is cleaned ahead, and most that are.
 const SHARE: u64 = 256;
 const TOGETHER: u64 = 8;
-/// Units that are copied at once.
-const AT_ONCE: u64 = 1024;
-/// Copies that are published under one hold of the lock.
-const PUBLISHED: usize = 32;
-
-/// Units that were copied.
-struct Copied<'g> {
-    /// Where the map led.
-    old: Extent,
-    /// Where they are now.
-    room: Room,
-    digests: &'g [u32],
-}
-
 /// Whether something could be done; it can't if there is no space for it.
 pub(crate) fn could(outcome: Result<()>) -> Result<bool> {
     match outcome {
@@ -58,6 +41,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let mut unreadable = None;
         let mut last = 0;
         while self.trim_some()? {}
+        // What could not be written before comes first: otherwise each failure would seal another
+        // packet, and use up what is kept free.
+        self.write_all_sealed()?;
         self.flush()?;
         self.level()?;
         loop {
@@ -110,7 +96,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         if self.count_free()? <= self.left_by(Temperature::Cold) {
             return Ok(());
         }
-        could(self.clean_as(segment, Temperature::Cold2).map(drop)).map(drop)
+        self.clean(&[segment], Temperature::Cold2).map(drop)
     }
 
     /// Segments that can be begun anew.
@@ -126,15 +112,47 @@ impl<M: Memory, H: Host> Volume<M, H> {
         is_short: bool,
         unreadable: &mut Option<Error>,
     ) -> Result<bool> {
+        let victims = self.victims(most as usize, is_short);
         let mut has_done = false;
-        for segment in self.victims(most as usize, is_short) {
-            let cleaned = self.clean(segment).map(|why| *unreadable = why.or(unreadable.take()));
-            if !could(cleaned)? {
+        for temperature in [Temperature::Cold, Temperature::Cold2] {
+            let alike = victims.iter().filter(|&&victim| self.outlived(victim) == temperature);
+            let alike: Vec<u64> = alike.copied().collect();
+            if alike.is_empty() {
+                continue;
+            }
+            let relocated = self.clean(&alike, temperature)?;
+            *unreadable = relocated.error.or(unreadable.take());
+            has_done |= relocated.units > 0 || !relocated.is_short;
+            if relocated.is_short {
                 break;
             }
-            has_done = true;
         }
         Ok(has_done)
+    }
+
+    /// What has outlived the other units of `segment`.
+    fn outlived(&self, segment: u64) -> Temperature {
+        let core = self.core.as_ref();
+        match (core.usage(segment).0, core.segment(segment, Of::Age)) {
+            (Use::Payload, age) if age > 0 => Temperature::Cold2,
+            _ => Temperature::Cold,
+        }
+    }
+
+    /// Copies what is in use in `segments` to segments for `temperature`.
+    fn clean(&self, segments: &[u64], temperature: Temperature) -> Result<Relocated> {
+        let relocated = self.relocate(segments, temperature)?;
+        for &segment in segments {
+            let of_it = relocated.unreadable.iter().filter(|found| **found == segment);
+            let units = of_it.count() as u64;
+            if units > 0 {
+                self.change(|change| {
+                    let at = change.tx.segment_at(segment, Of::Unreadable);
+                    Ok(change.tx.set(at, units)?)
+                })?;
+            }
+        }
+        Ok(relocated)
     }
 
     /// Cleans one segment with space that is kept for a checkpoint: whoever was killed while he
@@ -224,158 +242,5 @@ impl<M: Memory, H: Host> Volume<M, H> {
         matches!(core.usage(segment).0, Use::Payload | Use::Stream)
             && core.segment(segment, Of::Live) > core.segment(segment, Of::Unreadable)
             && !in_use.contains(&Some(segment))
-    }
-
-    /// Copies what is in use in `segment` elsewhere; why some of it can't be read, if that is so.
-    pub(crate) fn clean(&self, segment: u64) -> Result<Option<Error>> {
-        let core = self.core.as_ref();
-        let temperature = match (core.usage(segment).0, core.segment(segment, Of::Age)) {
-            (Use::Payload, age) if age > 0 => Temperature::Cold2,
-            _ => Temperature::Cold,
-        };
-        self.clean_as(segment, temperature)
-    }
-
-    /// [`Self::clean`], to segments for `temperature`.
-    fn clean_as(&self, segment: u64, temperature: Temperature) -> Result<Option<Error>> {
-        // Otherwise it might be begun anew, and the same unit come to the same place.
-        let _hold = self.hold(segment)?;
-        let (live, generation) =
-            self.change(|change| Ok((change.live_extents(segment)?, change.tx.usage(segment).1)))?;
-        let (mut unreadable, mut error) = (0, None);
-        let mut rest = live.as_slice();
-        while !rest.is_empty() {
-            let mut units = 0;
-            let few = rest.iter().take_while(|extent| {
-                units += extent.len;
-                units <= AT_ONCE
-            });
-            let (now, later) = rest.split_at(few.count().max(1));
-            let gathered = self.gather(now, generation)?;
-            self.relocate(&gathered, temperature)?;
-            unreadable += gathered.unreadable;
-            error = error.or(gathered.error);
-            rest = later;
-        }
-        if unreadable > 0 {
-            self.change(|change| {
-                let at = change.tx.segment_at(segment, Of::Unreadable);
-                Ok(change.tx.set(at, unreadable)?)
-            })?;
-        }
-        Ok(error)
-    }
-
-    /// Copies one unit elsewhere, if it is at `place` and can be read.
-    pub(crate) fn copy_unit(&self, unit: u64, place: u64) -> Result<()> {
-        let segment = self.layout.segment_of(place);
-        let _hold = self.hold(segment)?;
-        let generation = self.change(|change| Ok(change.tx.usage(segment).1))?;
-        let gathered = self.gather(&[Extent { unit, place, len: 1 }], generation)?;
-        self.relocate(&gathered, Temperature::Cold)
-    }
-
-    /// Writes what was gathered elsewhere, and publishes the copies; those that could be made, if
-    /// there is no space for all.
-    fn relocate(&self, gathered: &Gathered<'_>, temperature: Temperature) -> Result<()> {
-        let size = self.layout.unit as usize;
-        let all = gathered.digests.len() as u64;
-        let mut originals = gathered.extents.iter().copied();
-        let mut original: Option<Extent> = None;
-        let (mut copied, mut holds) = (Vec::new(), Vec::new());
-        let (mut done, mut outcome) = (0, Ok(()));
-        while done < all {
-            let bytes = gathered.bytes.get(done as usize * size..all as usize * size);
-            let (mut room, hold) = match self.write_to_room(temperature, bytes.unwrap_or_default())
-            {
-                Ok(written) => written,
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
-            };
-            holds.push(hold);
-            while room.len > 0 {
-                let Some(old) = original.take().or_else(|| originals.next()) else {
-                    break;
-                };
-                let len = old.len.min(room.len);
-                let digests = gathered.digests.get(done as usize..(done + len) as usize);
-                copied.push(Copied {
-                    old: Extent { len, ..old },
-                    room: Room { len, ..room },
-                    digests: digests.unwrap_or_default(),
-                });
-                original = old.within(old.unit + len, old.end());
-                room = Room { place: room.place + len, len: room.len - len, ..room };
-                done += len;
-            }
-        }
-        self.publish(&copied)?;
-        drop(holds);
-        outcome
-    }
-
-    /// Makes the map lead to copies, where it still leads to the originals.
-    fn publish(&self, copied: &[Copied<'_>]) -> Result<()> {
-        for some in copied.chunks(PUBLISHED) {
-            self.change(|change| {
-                for copy in some {
-                    change.publish(copy)?;
-                }
-                Ok(())
-            })?;
-        }
-        Ok(())
-    }
-}
-
-impl<M: Memory, H: Host> Change<'_, M, H> {
-    /// What the map leads to in `segment`, by place.
-    pub(crate) fn live_extents(&mut self, segment: u64) -> Step<Vec<Extent>> {
-        let mut live = Vec::new();
-        for name in self.volume.names(&self.tx, segment)? {
-            let (mut at, end) = (name.unit, name.end());
-            while let Some(extent) = self.volume.find(&self.tx, at)? {
-                let Some(extent) = extent.within(at, end) else {
-                    break;
-                };
-                if extent.place == name.place + (extent.unit - name.unit) {
-                    live.push(extent);
-                }
-                at = extent.end();
-            }
-        }
-        // Entries may overlap, where the same was written to the same place.
-        live.sort_unstable_by_key(|extent| (extent.unit, extent.place));
-        let mut at = 0;
-        let apart = live.iter().filter_map(|extent| {
-            let extent = extent.within(at, u64::MAX)?;
-            at = extent.end();
-            Some(extent)
-        });
-        Ok(apart.collect())
-    }
-
-    /// Adds the records that lead to `copy`, for what the map still leads to the original of.
-    fn publish(&mut self, copy: &Copied<'_>) -> Step<()> {
-        let Copied { old, room, digests } = copy;
-        let (mut at, end) = (old.unit, old.end());
-        while let Some(extent) = self.volume.find(&self.tx, at)? {
-            let Some(extent) = extent.within(at, end) else {
-                break;
-            };
-            at = extent.end();
-            let within = extent.unit - old.unit;
-            if extent.place != old.place + within {
-                continue;
-            }
-            let place = room.place + within;
-            let digests = digests.get(within as usize..(within + extent.len) as usize);
-            let words = self.volume.sums(place, room.generation, digests.unwrap_or_default());
-            let sums = Sums::new(&words, extent.len);
-            self.append(&Record::Write { unit: extent.unit, place, len: extent.len, sums }, true)?;
-        }
-        Ok(())
     }
 }

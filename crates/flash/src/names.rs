@@ -13,7 +13,7 @@ use crate::Result;
 use crate::change::{Change, Step};
 use crate::index::{Of, Words};
 use crate::kinds::{self, Names};
-use crate::map::Extent;
+use crate::map::{Cursor, Extent};
 use crate::volume::Volume;
 
 /// Entries of one object: behind the word that leads to the next one.
@@ -29,11 +29,20 @@ const fn entry_at(object: Offset, index: u64) -> Offset {
 impl<M: Memory, H: Host> Change<'_, M, H> {
     /// Adds the entry for `extent`.
     pub(crate) fn add_name(&mut self, extent: Extent) -> Result<()> {
-        let layout = self.volume.layout;
-        let segment = layout.segment_of(extent.place);
-        let at = self.tx.segment_at(segment, Of::Names);
-        let head = self.tx.word(at);
+        let segment = self.volume.layout.segment_of(extent.place);
         let count = self.tx.segment(segment, Of::NamesCount);
+        self.put_name(extent, count)?;
+        let count_at = self.tx.segment_at(segment, Of::NamesCount);
+        self.tx.set(count_at, count + 1)?;
+        Ok(())
+    }
+
+    /// Puts the entry for `extent` behind the first `count` ones, where nobody looks until it is
+    /// counted.
+    pub(crate) fn put_name(&mut self, extent: Extent, count: u64) -> Result<()> {
+        let layout = self.volume.layout;
+        let at = self.tx.segment_at(layout.segment_of(extent.place), Of::Names);
+        let head = self.tx.word(at);
         let within = (extent.place % layout.segment) | extent.len << LEN_SHIFT;
         if count.is_multiple_of(PER_OBJECT) {
             let fresh = self.tx.alloc::<Names>()?;
@@ -46,12 +55,9 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             // It may be of this very transaction, so that it can't be resolved.
             let object = Ptr::<Names>::from_word(head, at)?;
             let entry = entry_at(object.offset(), count % PER_OBJECT);
-            // Nobody looks behind the count.
             self.tx.set(entry, extent.unit)?;
             self.tx.set(entry.plus(WORD), within)?;
         }
-        let count_at = self.tx.segment_at(segment, Of::NamesCount);
-        self.tx.set(count_at, count + 1)?;
         Ok(())
     }
 
@@ -99,6 +105,36 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             self.part()?;
         }
         Ok(())
+    }
+
+    /// What the map leads to in `segment`, in the order of the space.
+    pub(crate) fn live_extents(&mut self, segment: u64) -> Step<Vec<Extent>> {
+        let map = self.volume.map;
+        let mut names = self.volume.names(&self.tx, segment)?;
+        names.sort_unstable_by_key(|name| name.unit);
+        let (mut live, mut cursor) = (Vec::with_capacity(names.len()), Cursor::new());
+        for name in names {
+            let (mut at, end) = (name.unit, name.end());
+            while let Some(extent) = map.find_next(&mut cursor, &self.tx, at)? {
+                let Some(extent) = extent.within(at, end) else {
+                    break;
+                };
+                if extent.place == name.place + (extent.unit - name.unit) {
+                    live.push(extent);
+                }
+                at = extent.end();
+            }
+        }
+        self.volume.left_of(&self.tx, &mut live);
+        // Entries may overlap, where the same was written to the same place.
+        live.sort_unstable_by_key(|extent| (extent.unit, extent.place));
+        let mut at = 0;
+        let apart = live.iter().filter_map(|extent| {
+            let extent = extent.within(at, u64::MAX)?;
+            at = extent.end();
+            Some(extent)
+        });
+        Ok(apart.collect())
     }
 
     /// Frees all entries of `segment`, in as many parts as that takes.

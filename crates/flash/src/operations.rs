@@ -302,7 +302,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Room for up to `wanted` units, as many as a record can name; and the hold of its segment.
-    fn room(&self, temperature: Temperature, wanted: u64) -> Result<(Room, Hold<'_, M, H>)> {
+    pub(crate) fn room(
+        &self,
+        temperature: Temperature,
+        wanted: u64,
+    ) -> Result<(Room, Hold<'_, M, H>)> {
         let hold = self.spare_hold()?;
         let wanted = wanted.min(Record::sums_in(self.layout.record_room()));
         let room = self.change(|change| change.take_room(temperature, wanted, &hold))?;

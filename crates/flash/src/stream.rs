@@ -27,18 +27,29 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     pub(crate) fn append(&mut self, record: &Record<'_>, last: bool) -> Step<()> {
         self.ensure_words(record.words())?;
         let (packet, used) = packet_of(self.tx.root(Word::End));
-        let mut words = Vec::with_capacity(record.words() as usize);
-        record.put(last, &mut words);
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        // Behind the end nobody looks.
-        let start = (HEADER_WORDS as u64 + used) * WORD;
-        self.volume.core.copy_aside(self.packet_run(packet)?, start, &bytes)?;
+        self.put_record(record, last, packet, used)?;
         let end = position(packet, used + record.words());
         self.tx.set(Word::End.at(), end)?;
         if last {
             self.tx.set(Word::Whole.at(), end)?;
         }
         Ok(())
+    }
+
+    /// Puts `record` behind the first `used` words of the open packet, which takes it: nobody looks
+    /// there until the end of the stream is behind it.
+    pub(crate) fn put_record(
+        &mut self,
+        record: &Record<'_>,
+        last: bool,
+        packet: u64,
+        used: u64,
+    ) -> Result<()> {
+        let mut words = Vec::with_capacity(record.words() as usize);
+        record.put(last, &mut words);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let start = (HEADER_WORDS as u64 + used) * WORD;
+        Ok(self.volume.core.copy_aside(self.packet_run(packet)?, start, &bytes)?)
     }
 
     /// Seals the open packet unless it takes `words` more words of records.
@@ -347,6 +358,21 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
         outcome
     }
 
+    /// Sees to it that packets below `target`, which are sealed, are on the devices.
+    fn write_below(&self, target: u64) -> Result<()> {
+        while self.root(Word::Written) < target {
+            self.check_health()?;
+            self.write_packets(target)?;
+        }
+        Ok(())
+    }
+
+    /// Sees to it that all that is sealed is on the devices.
+    pub(crate) fn write_all_sealed(&self) -> Result<()> {
+        let (open, _) = packet_of(self.root(Word::End));
+        self.write_below(open)
+    }
+
     /// Writes what is sealed.
     pub(crate) fn write_sealed(&self) -> Result<()> {
         let (open, _) = packet_of(self.root(Word::End));
@@ -368,10 +394,7 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
         if self.root(Word::Durable) >= target {
             return self.check_health();
         }
-        while self.root(Word::Written) < target {
-            self.check_health()?;
-            self.write_packets(target)?;
-        }
+        self.write_below(target)?;
         self.flush_devices(target)?;
         self.change(|change| {
             if change.tx.root(Word::Durable) < target {

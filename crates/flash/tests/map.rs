@@ -5,7 +5,7 @@
 mod support;
 
 use conquest_flash::kinds::NODE;
-use conquest_flash::map::{Extent, LEN_MAX, Measure, PLACE_MAX, Room, STEP, UNIT_MAX};
+use conquest_flash::map::{Cursor, Extent, LEN_MAX, Measure, PLACE_MAX, Room, STEP, UNIT_MAX};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::tx::STAGED_MAX;
@@ -132,6 +132,54 @@ fn random_changes_do_what_they_do_to_a_model() {
     }
     println!("up to {largest} extents, {deepest} levels");
     assert!(deepest >= 3, "{deepest} levels");
+}
+
+/// What leads to other places in the map, seen through a cursor, as it is to be seen by others.
+#[test]
+fn one_way_down_finds_units_in_rising_order() {
+    let (mut replaced, mut refused) = (0, 0);
+    for seed in 0..40 {
+        let (core, mut rng, mut model) = (region(16), Rng::new(seed), Model::new());
+        for _ in 0..150 {
+            let mut tx = begin(&core);
+            change(&mut tx, &mut model, &mut rng, Phase::Growing);
+            tx.commit().unwrap();
+        }
+        for _ in 0..20 {
+            let mut tx = begin(&core);
+            // Some of it in this very transaction.
+            change(&mut tx, &mut model, &mut rng, Phase::Mixed);
+            let mut cursor = Cursor::new();
+            let mut unit = rng.below(SPACE / 4);
+            while unit < 2 * SPACE && tx.room() > 2 {
+                let found = TREE.find_next(&mut cursor, &tx, unit).unwrap();
+                compare_found(&model, unit, found);
+                if let Some(found) = found.filter(|_| rng.chance(1, 8)) {
+                    let beside = rng.chance(1, 2) && found.unit > 0;
+                    let before = if beside { model.get(&(found.unit - 1)) } else { None };
+                    let place = before.map_or_else(|| rng.below(1 << 30), |place| place + 1);
+                    if TREE.replace(&mut tx, &mut cursor, found, place).unwrap() {
+                        replaced += 1;
+                        insert_model(&mut model, Extent { place, ..found });
+                        let again = TREE.find_next(&mut cursor, &tx, found.unit).unwrap();
+                        assert_eq!(again, Some(Extent { place, ..found }));
+                    } else {
+                        refused += 1;
+                    }
+                }
+                // Now and then back, and far ahead.
+                unit = match rng.below(40) {
+                    0 => rng.below(SPACE),
+                    1 => unit + rng.below(SPACE),
+                    _ => unit + rng.below(60),
+                };
+            }
+            tx.commit().unwrap();
+            assert_eq!(units(&all(&core)), model);
+            examine(&core);
+        }
+    }
+    assert!(replaced > 1000 && refused > 0, "{replaced} replaced, {refused} refused");
 }
 
 /// Whether what `insert` does with `extents` is `merged`.

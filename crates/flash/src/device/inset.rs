@@ -86,6 +86,10 @@ impl Device for Inset {
         self.device.route(self.place(at, len).ok()?, len)
     }
 
+    fn route_write(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        self.device.route_write(self.place(at, len).ok()?, len)
+    }
+
     fn enter(&self, writer: u64) -> io::Result<bool> {
         self.device.enter(writer)
     }

@@ -178,7 +178,10 @@ impl Device for Mirrored {
             return None;
         }
         let number = self.first_for(at);
-        if self.has_failed(number) { None } else { route_to(&self.members, number, at, len) }
+        if self.has_failed(number) {
+            return None;
+        }
+        route_to(&self.members, number, |member| member.route(at, len))
     }
 
     /// On failed members, too: what was begun there before may still be under way.

@@ -134,9 +134,13 @@ fn files_of(members: &[Arc<dyn Device>]) -> io::Result<Vec<File>> {
     Ok(files)
 }
 
-/// The route to bytes of member `number` among the files of `members`.
-fn route_to(members: &[Arc<dyn Device>], number: usize, at: u64, len: u64) -> Option<(usize, u64)> {
-    let (file, at) = members.get(number)?.route(at, len)?;
+/// The `route` to bytes of member `number`, among the files of `members`.
+fn route_to(
+    members: &[Arc<dyn Device>],
+    number: usize,
+    route: impl FnOnce(&dyn Device) -> Option<(usize, u64)>,
+) -> Option<(usize, u64)> {
+    let (file, at) = route(&**members.get(number)?)?;
     let before: usize = members.iter().take(number).map(|member| member.file_count()).sum();
     Some((before + file, at))
 }
@@ -232,8 +236,9 @@ pub trait Device: Send + Sync {
         if copy == 0 { self.read(at, into) } else { Err(invalid()) }
     }
 
-    /// The files of which it consists, for who reads from them as [`Self::route`] says: descriptors
-    /// of the same open files. None if it can be read by [`Self::read`] only.
+    /// The files of which it consists, for who uses them as [`Self::route`] and
+    /// [`Self::route_write`] say: descriptors of the same open files. None if it can be read by
+    /// [`Self::read`] only.
     ///
     /// # Errors
     /// Those of the system.
@@ -249,6 +254,13 @@ pub trait Device: Send + Sync {
     /// Which of [`Self::files`] has the `len` bytes from `at` on, to be read to memory that begins
     /// with a page, and from which byte on; none if [`Self::read`] has to be asked for them.
     fn route(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        let _ = (at, len);
+        None
+    }
+
+    /// The same for bytes that are to be written, from memory that begins with a page; none if
+    /// [`Self::write`] has to be asked to.
+    fn route_write(&self, at: u64, len: u64) -> Option<(usize, u64)> {
         let _ = (at, len);
         None
     }

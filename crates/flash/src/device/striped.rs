@@ -46,6 +46,16 @@ impl Striped {
         Ok((&**member, chunk / count * self.chunk + within, self.chunk - within))
     }
 
+    /// The number of the only member that has the `len` bytes from `at` on, and where.
+    fn only(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        let (chunk, within) = (at / self.chunk, at % self.chunk);
+        let count = self.members.len() as u64;
+        if at.checked_add(len)? > self.len || within + len > self.chunk {
+            return None;
+        }
+        Some(((chunk % count) as usize, chunk / count * self.chunk + within))
+    }
+
     /// Reads, from any copy or a chosen one.
     fn read_from(&self, copy: Option<u32>, at: u64, into: &mut [u8]) -> io::Result<()> {
         self.limits.admit(self.len, at, into.len() as u64)?;
@@ -151,13 +161,13 @@ impl Device for Striped {
     }
 
     fn route(&self, at: u64, len: u64) -> Option<(usize, u64)> {
-        let (chunk, within) = (at / self.chunk, at % self.chunk);
-        let count = self.members.len() as u64;
-        if at.checked_add(len)? > self.len || within + len > self.chunk {
-            return None;
-        }
-        let number = (chunk % count) as usize;
-        route_to(&self.members, number, chunk / count * self.chunk + within, len)
+        let (number, at) = self.only(at, len)?;
+        route_to(&self.members, number, |member| member.route(at, len))
+    }
+
+    fn route_write(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        let (number, at) = self.only(at, len)?;
+        route_to(&self.members, number, |member| member.route_write(at, len))
     }
 
     fn enter(&self, writer: u64) -> io::Result<bool> {

@@ -12,7 +12,7 @@ use super::tree::Tree;
 
 /// Whether `extent` takes exactly the place of `found` in the leaf that has `words`: then one word
 /// says so. It does not if it belongs together with what is beside it.
-fn replaces(words: &Words, found: Extent, extent: Extent) -> bool {
+pub(super) fn replaces(words: &Words, found: Extent, extent: Extent) -> bool {
     let is_beside = |other: Extent| {
         (other.end() == extent.unit && other.place + other.len == extent.place)
             || (extent.end() == other.unit && extent.place + extent.len == other.place)

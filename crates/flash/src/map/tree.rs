@@ -144,13 +144,13 @@ impl Tree {
 
 /// The slot of an inner node whose child `unit` belongs to; none if the node is empty.
 #[inline]
-fn child_for(words: &Words, unit: u64) -> Option<Slot> {
+pub(super) fn child_for(words: &Words, unit: u64) -> Option<Slot> {
     // What is before all of them belongs to the first one.
     below(words, unit).or_else(|| above(words, unit))
 }
 
 /// The error for an inner node that leads nowhere.
 #[cold]
-fn empty(node: Ptr<Node>) -> conquest_pm::Error {
+pub(super) fn empty(node: Ptr<Node>) -> conquest_pm::Error {
     corrupt("node of the map", node.offset(), "a slot that is in use", 0)
 }

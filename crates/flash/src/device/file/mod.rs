@@ -294,6 +294,10 @@ impl Device for FileDevice {
         self.admit(at, len).ok().map(|()| (0, at))
     }
 
+    fn route_write(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        self.admit_writing(at, len).ok().map(|()| (0, at))
+    }
+
     fn enter(&self, writer: u64) -> io::Result<bool> {
         if self.access == Access::Read {
             return Err(io::Error::from_raw_os_error(libc::EROFS));

@@ -1,0 +1,214 @@
+//! Making the map lead to copies, where it still leads to the originals.
+//!
+//! There are many of them. Most take one word of the map each: their records are added to the
+//! stream and come true by the same transaction, and what they count is counted together.
+
+use conquest_format::volume::{Record, Sums};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::Result;
+use crate::change::{Change, Step};
+use crate::index::{Of, Word, Words, packet_of, position};
+use crate::map::{Cursor, Extent};
+use crate::segments::Room;
+use crate::volume::Volume;
+
+/// Copies that are published under one hold of the lock.
+const TOGETHER: usize = 64;
+/// Entries of a transaction that one of them takes at most: a word of the map, a name, and maybe an
+/// object for names.
+const EACH: u64 = 12;
+/// Entries for what is counted of one segment, and of all.
+const OF_SEGMENT: u64 = 2;
+const OF_ALL: u64 = 3;
+/// Entries that adding a record takes, if it is not the first one of its packet.
+const OF_RECORD: u64 = 2;
+
+/// Units that were copied.
+pub(crate) struct Copied {
+    /// Where the map led.
+    pub(crate) old: Extent,
+    /// Where they are now.
+    pub(crate) room: Room,
+    pub(crate) digests: Vec<u32>,
+}
+
+/// What was staged of copies, and not counted yet.
+struct Uncounted {
+    /// The open packet, and words of records in it.
+    packet: u64,
+    used: u64,
+    has_any: bool,
+    /// Segments that lost units, and how many.
+    left: Vec<(u64, u64)>,
+    /// Segments that got units: how many, and entries of their names.
+    entered: Vec<(u64, u64, u64)>,
+}
+
+impl<M: Memory, H: Host> Volume<M, H> {
+    /// Makes the map lead to copies, where it still leads to the originals: best in the order of
+    /// the space.
+    pub(crate) fn publish(&self, copied: &[Copied]) -> Result<()> {
+        for some in copied.chunks(TOGETHER) {
+            self.change(|change| change.publish(some))?;
+        }
+        Ok(())
+    }
+}
+
+impl<M: Memory, H: Host> Change<'_, M, H> {
+    /// Publishes `copied`. What all of them were to do and what only some have done are no
+    /// different to others, so it may be committed in parts.
+    fn publish(&mut self, copied: &[Copied]) -> Step<()> {
+        let segment_of = |copy: &Copied| self.volume.layout.segment_of(copy.room.place);
+        for of_one in copied.chunk_by(|one, next| segment_of(one) == segment_of(next)) {
+            if let Some(first) = of_one.first() {
+                self.compact_names(self.volume.layout.segment_of(first.room.place))?;
+            }
+        }
+        let mut cursor = Cursor::new();
+        let mut uncounted = self.nothing_uncounted();
+        for copy in copied {
+            if self.tx.room() < EACH + uncounted.entries() {
+                self.count_published(&mut uncounted)?;
+                self.part()?;
+            }
+            if !self.publish_word(copy, &mut cursor, &mut uncounted)? {
+                self.count_published(&mut uncounted)?;
+                self.publish_parts(copy)?;
+                self.settle()?;
+                cursor.forget();
+                uncounted = self.nothing_uncounted();
+            }
+        }
+        self.count_published(&mut uncounted)
+    }
+
+    /// Publishes `copy` if that is one word of the map, or in vain; false if it takes more. All
+    /// records are in the map before that.
+    fn publish_word(
+        &mut self,
+        copy: &Copied,
+        cursor: &mut Cursor,
+        uncounted: &mut Uncounted,
+    ) -> Step<bool> {
+        let Copied { old, room, digests } = copy;
+        if self.tx.root(Word::TrimCount) > 0 {
+            return Ok(false);
+        }
+        let (volume, map) = (self.volume, self.volume.map);
+        let found = map.find_next(cursor, &self.tx, old.unit)?;
+        let Some(found) = found.filter(|found| found.unit < old.end()) else {
+            return Ok(true);
+        };
+        let is_elsewhere = found.unit == old.unit && found.len == old.len;
+        if found != *old {
+            return Ok(is_elsewhere);
+        }
+        let words = volume.sums(room.place, room.generation, digests);
+        let sums = Sums::new(&words, old.len);
+        let record = Record::Write { unit: old.unit, place: room.place, len: old.len, sums };
+        if uncounted.used + record.words() > volume.layout.record_room() {
+            self.count_published(uncounted)?;
+            self.ensure_words(record.words())?;
+            *uncounted = self.nothing_uncounted();
+        }
+        if !map.replace(&mut self.tx, cursor, found, room.place)? {
+            return Ok(false);
+        }
+        self.put_sums(room.place, sums)?;
+        self.put_record(&record, true, uncounted.packet, uncounted.used)?;
+        uncounted.used += record.words();
+        uncounted.has_any = true;
+        let names = self.note_entered(room, uncounted);
+        self.put_name(Extent { place: room.place, ..*old }, names)?;
+        note_left(volume.layout.segment_of(old.place), old.len, uncounted);
+        Ok(true)
+    }
+
+    /// Notes that the units of `room` are in use; how many names its segment has had until now.
+    fn note_entered(&self, room: &Room, uncounted: &mut Uncounted) -> u64 {
+        let segment = self.volume.layout.segment_of(room.place);
+        match uncounted.entered.iter_mut().find(|(known, ..)| *known == segment) {
+            Some((_, units, names)) => {
+                *units += room.len;
+                *names += 1;
+                *names - 1
+            }
+            None => {
+                let names = self.tx.segment(segment, Of::NamesCount);
+                uncounted.entered.push((segment, room.len, names + 1));
+                names
+            }
+        }
+    }
+
+    fn nothing_uncounted(&self) -> Uncounted {
+        let (packet, used) = packet_of(self.tx.root(Word::End));
+        Uncounted { packet, used, has_any: false, left: Vec::new(), entered: Vec::new() }
+    }
+
+    /// Stages what was not counted yet, the end of the stream included.
+    fn count_published(&mut self, uncounted: &mut Uncounted) -> Step<()> {
+        if !uncounted.has_any {
+            return Ok(());
+        }
+        for &(segment, units) in &uncounted.left {
+            let live = self.tx.segment_at(segment, Of::Live);
+            self.tx.set(live, self.tx.get(live).saturating_sub(units))?;
+            self.tx.set(self.tx.segment_at(segment, Of::Touched), uncounted.packet)?;
+        }
+        for &(segment, units, names) in &uncounted.entered {
+            let live = self.tx.segment_at(segment, Of::Live);
+            self.tx.set(live, self.tx.get(live) + units)?;
+            self.tx.set(self.tx.segment_at(segment, Of::NamesCount), names)?;
+        }
+        let end = position(uncounted.packet, uncounted.used);
+        for word in [Word::End, Word::Whole, Word::Applied] {
+            self.tx.set(word.at(), end)?;
+        }
+        uncounted.has_any = false;
+        uncounted.left.clear();
+        uncounted.entered.clear();
+        Ok(())
+    }
+
+    /// Adds the records that lead to `copy`, for what the map still leads to the original of.
+    fn publish_parts(&mut self, copy: &Copied) -> Step<()> {
+        let Copied { old, room, digests } = copy;
+        let (mut at, end) = (old.unit, old.end());
+        while let Some(extent) = self.volume.find(&self.tx, at)? {
+            let Some(extent) = extent.within(at, end) else {
+                break;
+            };
+            at = extent.end();
+            let within = extent.unit - old.unit;
+            if extent.place != old.place + within {
+                continue;
+            }
+            let place = room.place + within;
+            let digests = digests.get(within as usize..(within + extent.len) as usize);
+            let words = self.volume.sums(place, room.generation, digests.unwrap_or_default());
+            let sums = Sums::new(&words, extent.len);
+            self.make_room(OF_RECORD)?;
+            self.append(&Record::Write { unit: extent.unit, place, len: extent.len, sums }, true)?;
+        }
+        Ok(())
+    }
+}
+
+impl Uncounted {
+    /// Entries that counting takes, if one more segment of each kind comes to it.
+    fn entries(&self) -> u64 {
+        OF_SEGMENT * (self.left.len() + self.entered.len() + 2) as u64 + OF_ALL
+    }
+}
+
+/// Notes that `units` of `segment` are not in use any more.
+fn note_left(segment: u64, units: u64, uncounted: &mut Uncounted) {
+    match uncounted.left.iter_mut().find(|(known, _)| *known == segment) {
+        Some((_, all)) => *all += units,
+        None => uncounted.left.push((segment, units)),
+    }
+}

@@ -1,0 +1,206 @@
+//! Cleaning on devices that take transfers side by side, and what they fail to write.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+mod volumes;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use conquest_flash::device::{Device, Faults, Faulty, FileDevice, Limits, Work};
+use conquest_flash::{Error, NewVolume, Volume, assemble, create};
+use conquest_format::volume::Arrangement;
+use conquest_testkit::Rng;
+use volumes::{Model, TestVolume, region};
+
+const SEGMENTS: u64 = 100;
+const UNITS: u64 = 1000;
+
+/// What queues are given to write to.
+#[derive(Clone, Copy, PartialEq)]
+enum Queues {
+    /// The device's file.
+    Write,
+    /// One that can't be written.
+    Fail,
+    /// Nothing: only reads are theirs.
+    Read,
+}
+
+/// A file with faults, which are those of writes that are made one after the other.
+struct Queued {
+    device: Faulty<FileDevice>,
+    path: PathBuf,
+    queues: Queues,
+}
+
+impl Queued {
+    fn new(queues: Queues) -> Queued {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("conquest-cleaning-{}-{number}", std::process::id());
+        let path = Path::new("/var/tmp").join(name);
+        let len = 2 * 65536 + SEGMENTS * 65536;
+        let device = FileDevice::create(&path, len, 0o600, &mut |_| {}).unwrap();
+        Queued { device: Faulty::new(device, Arc::default()), path, queues }
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Device for Queued {
+    fn name(&self) -> &Path {
+        &self.path
+    }
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+    fn limits(&self) -> Limits {
+        self.device.limits()
+    }
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.device.read(at, into)
+    }
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.device.write(at, bytes)
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.device.flush()
+    }
+    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
+        self.device.discard(at, len)
+    }
+    fn files(&self) -> io::Result<Vec<File>> {
+        let is_writable = self.queues == Queues::Write;
+        Ok(vec![File::options().read(true).write(is_writable).open(&self.path)?])
+    }
+    fn file_count(&self) -> usize {
+        1
+    }
+    fn route(&self, at: u64, _: u64) -> Option<(usize, u64)> {
+        Some((0, at))
+    }
+    fn route_write(&self, at: u64, _: u64) -> Option<(usize, u64)> {
+        (self.queues != Queues::Read).then_some((0, at))
+    }
+    fn enter(&self, writer: u64) -> io::Result<bool> {
+        self.device.enter(writer)
+    }
+    fn leave(&self, writer: u64) -> io::Result<()> {
+        self.device.leave(writer)
+    }
+    fn is_entered(&self, writer: u64) -> io::Result<bool> {
+        self.device.is_entered(writer)
+    }
+    fn is_anyone_entered(&self) -> io::Result<bool> {
+        self.device.is_anyone_entered()
+    }
+}
+
+/// A volume that has to be cleaned whenever anything is written, and its device's faults.
+fn full(queues: Queues) -> (TestVolume, Model, Arc<Faults>) {
+    let device = Arc::new(Queued::new(queues));
+    let faults = Arc::clone(device.device.faults());
+    let new = NewVolume {
+        uuid: *b"a volume to test",
+        created: 1,
+        arrangement: Arrangement::Striped,
+        segment: Some(16),
+    };
+    let device: Arc<dyn Device> = device;
+    create(&[Arc::clone(&device)], &new).unwrap();
+    let body = assemble(vec![device]).unwrap();
+    let volume = Volume::recover(region(&body), &body).unwrap();
+    let mut model = Model::default();
+    for unit in 0..UNITS {
+        let bytes = model.write(unit * 8, 8, unit);
+        volume.write(unit * 8, &bytes).unwrap();
+    }
+    volume.flush().unwrap();
+    (volume, model, faults)
+}
+
+/// Overwrites units at random; whether each could be, the first time.
+fn overwrite(volume: &TestVolume, model: &mut Model, rng: &mut Rng, times: u64) -> bool {
+    let mut is_done = true;
+    for number in 0..times {
+        let unit = rng.below(UNITS);
+        let bytes = model.write(unit * 8, 8, number);
+        let mut tries = 0;
+        while let Err(error) = volume.write(unit * 8, &bytes) {
+            assert!(matches!(error, Error::Device { .. }), "{error}");
+            is_done = false;
+            tries += 1;
+            assert!(tries < 100, "{error}");
+        }
+    }
+    is_done
+}
+
+/// Writes that are made one after the other while a full volume is overwritten.
+fn writes_in_turn(queues: Queues) -> u64 {
+    let (volume, mut model, faults) = full(queues);
+    let before = faults.made(Work::Write);
+    assert!(overwrite(&volume, &mut model, &mut Rng::new(1), 4000));
+    model.compare(&volume, UNITS * 8, "overwritten");
+    let written = volume.info().unwrap().written;
+    assert!(written.copied > 3000, "{written:?}");
+    faults.made(Work::Write) - before
+}
+
+#[test]
+fn copies_are_written_side_by_side_where_they_can_be() {
+    let (beside, in_turn) = (writes_in_turn(Queues::Write), writes_in_turn(Queues::Read));
+    assert!(beside * 3 < in_turn * 2, "{beside} of {in_turn}");
+}
+
+#[test]
+fn copies_that_no_queue_can_write_are_written_all_the_same() {
+    let (failed, in_turn) = (writes_in_turn(Queues::Fail), writes_in_turn(Queues::Read));
+    assert!(failed * 3 > in_turn * 2, "{failed} of {in_turn}");
+}
+
+#[test]
+fn copies_that_cannot_be_written_to_one_place_go_to_another() {
+    for queues in [Queues::Fail, Queues::Read] {
+        let (volume, mut model, faults) = full(queues);
+        let (mut rng, mut told) = (Rng::new(2), 0);
+        // Each of what is written next, one after the other: packets, copies, roots.
+        for nth in 0..12 {
+            let number = faults.made(Work::Write) + nth;
+            faults.fail(Work::Write, number, libc::EIO);
+            while faults.made(Work::Write) <= number {
+                told += u64::from(!overwrite(&volume, &mut model, &mut rng, 20));
+            }
+            model.compare(&volume, UNITS * 8, "one write has failed");
+        }
+        // Who writes is told only if it is the stream that can't be written.
+        assert!(told < 12, "{told} failures");
+        assert!(volume.info().unwrap().segments.bad > 0);
+        overwrite(&volume, &mut model, &mut rng, 2000);
+        model.compare(&volume, UNITS * 8, "some writes have failed");
+    }
+}
+
+#[test]
+fn failures_that_pass_use_no_space_up() {
+    // Copies are not among what fails.
+    let (volume, mut model, faults) = full(Queues::Write);
+    let mut rng = Rng::new(3);
+    for _ in 0..20 {
+        let first = faults.made(Work::Write);
+        (first..first + 30).for_each(|number| faults.fail(Work::Write, number, libc::EIO));
+        while faults.made(Work::Write) < first + 30 {
+            overwrite(&volume, &mut model, &mut rng, 20);
+        }
+    }
+    overwrite(&volume, &mut model, &mut rng, 2000);
+    model.compare(&volume, UNITS * 8, "many writes have failed");
+}
