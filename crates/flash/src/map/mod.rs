@@ -2,7 +2,7 @@
 //!
 //! A [`Tree`] of [`Extent`]s in the volume's region: nodes of 1 KiB with 62 slots in no order.
 //! Looking up takes no lock ([`Tree::find`], [`Tree::leaf`]), and units in rising order share their
-//! way down ([`Cursor`]). Changes are staged in a transaction that holds the tree's lock exclusively
+//! way down ([`Cursor`]). Changes are staged in a transaction that holds the tree's lock for itself
 //! ([`Tree::assign`], [`Tree::clear`], [`Tree::insert`]), in as many records as that takes, each of
 //! which leaves a valid tree.
 
