@@ -1,15 +1,19 @@
 //! The two check functions of the format.
 
+use core::hash::Hasher;
+
+use twox_hash::XxHash3_64;
+
 /// XXH3-64 of `bytes` with seed `seed`. Several pieces are chained by seeding each with the result
 /// of the one before; the first seed is 0.
 #[must_use]
 pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed)
+    XxHash3_64::oneshot_with_seed(seed, bytes)
 }
 
 /// [`checksum`] of bytes that come piece by piece.
 #[derive(Clone)]
-pub struct Checksum(xxhash_rust::xxh3::Xxh3);
+pub struct Checksum(XxHash3_64);
 
 impl core::fmt::Debug for Checksum {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -21,18 +25,18 @@ impl Checksum {
     /// Of no bytes yet.
     #[must_use]
     pub fn new(seed: u64) -> Checksum {
-        Checksum(xxhash_rust::xxh3::Xxh3::with_seed(seed))
+        Checksum(XxHash3_64::with_seed(seed))
     }
 
     /// `bytes` come next.
     pub fn add(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
+        self.0.write(bytes);
     }
 
     /// The checksum of all that came.
     #[must_use]
     pub fn finish(&self) -> u64 {
-        self.0.digest()
+        self.0.finish()
     }
 }
 

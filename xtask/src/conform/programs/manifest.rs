@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{lgetxattr, llistxattr};
-use xxhash_rust::xxh3::xxh3_128;
+use twox_hash::XxHash3_128;
 
 use crate::Failure;
 
@@ -91,7 +91,7 @@ fn line(place: &Path, name: &Path, it: &Metadata, first: &mut First) -> io::Resu
         line.push_str(&format!(" -> {}", target.as_os_str().as_bytes().escape_ascii()));
     } else if it.is_file() {
         let content = std::fs::read(place)?;
-        line.push_str(&format!(" size={} content={:032x}", it.size(), xxh3_128(&content)));
+        line.push_str(&format!(" size={} content={:032x}", it.size(), XxHash3_128::oneshot(&content)));
     }
     Ok(line)
 }
