@@ -1,14 +1,16 @@
 //! The index of a volume, made from what its devices say.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use conquest_format::volume::{LIVES_MAX, Life};
+use conquest_format::volume::{LIVES_MAX, Life, Root, Sums, put_words};
 use conquest_format::{Offset, PAGE, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Tx};
 
 use crate::Result;
+use crate::both::both;
 use crate::buffers::Buffers;
 use crate::change::{Change, Step, Stop};
 use crate::clean::could;
@@ -19,7 +21,8 @@ use crate::kinds;
 use crate::layout::Layout;
 use crate::map::{Extent, Tree};
 use crate::order::Order;
-use crate::recover::{Recovered, Segment, recover};
+use crate::ranges::Ranges;
+use crate::recover::{Checksums, Recovered, Segment, newest_root, recover};
 use crate::segments::Temperature;
 use crate::turn::Turn;
 use crate::volume::Volume;
@@ -67,13 +70,32 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Fills the index, which is new and nobody else's, from the device, and begins a new life.
     pub(crate) fn build(&mut self) -> Result<()> {
         index::make(&self.core, &self.layout)?;
-        let recovered = recover(self.device.as_ref(), self.layout)?;
+        let (core, device, layout) = (self.core.as_ref(), self.device.as_ref(), self.layout);
+        let root = newest_root(device, layout)?;
+        let groups = self.provide_for(&root)?;
+        let mut filling = Filling { volume: self, bytes: Vec::new() };
+        let (recovered, ()) = both(
+            || recover(device, layout, root, &mut filling),
+            || core.make_ready(groups.clone()),
+        );
+        let recovered = recovered?;
         // What was found may be in a cache: it is to be there still when space is used again that
         // is free for what was found.
         self.flush_now()?;
         self.fill_segments(&recovered.segments)?;
         self.fill_map(&recovered)?;
         self.begin_life(recovered)
+    }
+
+    /// Sees to it that the index has space for what the checkpoint of `root` says: the groups of
+    /// the region that are new.
+    fn provide_for(&self, root: &Root) -> Result<Range<u64>> {
+        let Layout { unit, segment, segments, .. } = self.layout;
+        let said = root.checkpoint.map_or(0, |checkpoint| checkpoint.units.saturating_mul(unit));
+        // All of a checkpoint goes into the index, and takes more there than on the devices; but it
+        // need not be believed yet how much that is.
+        let most = 2 * segments * Sums::words(segment) * WORD;
+        Ok(self.core.run(|tx| tx.provide(said.min(most) / PAGE))?)
     }
 
     fn fill_segments(&self, segments: &[Segment]) -> Result<()> {
@@ -88,13 +110,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
             for (of, value) in words {
                 self.fill_word(number, of, value)?;
             }
-            if segment.sums.is_empty() {
-                continue;
-            }
-            self.stage(|change| change.ensure_sums(number))?;
-            let base = Offset::new(self.core.segment(number, Of::Sums));
-            let bytes: Vec<u8> = segment.sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
-            self.core.copy_aside(self.sums_object(base)?, 0, &bytes)?;
         }
         Ok(())
     }
@@ -116,18 +131,57 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     fn fill_map(&self, recovered: &Recovered) -> Result<()> {
-        let mut extents: Vec<Extent> = recovered.map.values().copied().collect();
-        self.map.load(&self.core, extents.iter().copied())?;
-        extents.sort_unstable_by_key(|extent| extent.place);
-        let segment_of = |extent: &Extent| self.layout.segment_of(extent.place);
-        for of_one in extents.chunk_by(|one, other| segment_of(one) == segment_of(other)) {
-            let live = of_one.iter().map(|extent| extent.len).sum();
-            let segment = of_one.first().map_or(0, segment_of);
+        let (core, tree, map) = (self.core.as_ref(), self.map, &recovered.map);
+        let (named, loaded) = both(|| self.fill_all_names(map), || tree.load(core, map.iter()));
+        loaded?;
+        self.fill_roots(&[(Word::Live, named?), (Word::Reserved, recovered.reserved)])
+    }
+
+    /// Gives each segment names for what of `map` is in it, and counts that: the units in all.
+    fn fill_all_names(&self, map: &Ranges) -> Result<u64> {
+        let (mut all, mut start) = (0, 0);
+        let (sorted, ends) = self.by_segment(map);
+        for (segment, end) in (0..).zip(ends) {
+            let packed = sorted.get(start..end).unwrap_or_default();
+            start = end;
+            if packed.is_empty() {
+                continue;
+            }
+            let mut extents: Vec<_> = packed.iter().copied().filter_map(Extent::unpack).collect();
+            extents.sort_unstable_by_key(|extent| extent.place);
+            let live = extents.iter().map(|extent| extent.len).sum();
             self.fill_word(segment, Of::Live, live)?;
-            self.stage(|change| Ok(change.fill_names(segment, of_one)?))?;
+            self.stage(|change| Ok(change.fill_names(segment, &extents)?))?;
+            all += live;
         }
-        let all = extents.iter().map(|extent| extent.len).sum();
-        self.fill_roots(&[(Word::Live, all), (Word::Reserved, recovered.reserved)])
+        Ok(all)
+    }
+
+    /// The extents of `map`, packed, those of each segment beside each other; and where those of
+    /// each segment end.
+    fn by_segment(&self, map: &Ranges) -> (Vec<[u64; 2]>, Vec<usize>) {
+        let segment_of = |extent: &Extent| self.layout.segment_of(extent.place) as usize;
+        // Of each segment how many there are, then where its next one goes.
+        let mut next = vec![0; self.layout.segments as usize];
+        for extent in map.iter() {
+            if let Some(count) = next.get_mut(segment_of(&extent)) {
+                *count += 1;
+            }
+        }
+        let mut all = 0;
+        for first in &mut next {
+            all += std::mem::replace(first, all);
+        }
+        let mut sorted = vec![[0; 2]; all];
+        for extent in map.iter() {
+            if let Some(next) = next.get_mut(segment_of(&extent))
+                && let Some(place) = sorted.get_mut(*next)
+            {
+                *place = extent.pack();
+                *next += 1;
+            }
+        }
+        (sorted, next)
     }
 
     /// Runs a transaction on an index that is not a volume's yet.
@@ -219,6 +273,39 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return Ok(());
         }
         could(self.make_space(0)).map(drop)
+    }
+}
+
+/// Stores checksums in an index that is being made.
+struct Filling<'v, M: Memory, H: Host> {
+    volume: &'v Volume<M, H>,
+    bytes: Vec<u8>,
+}
+
+impl<M: Memory, H: Host> Checksums for Filling<'_, M, H> {
+    fn put_all(&mut self, segment: u64, words: &[u64]) -> Result<()> {
+        self.bytes.resize(words.len() * WORD as usize, 0);
+        put_words(&mut self.bytes, words.iter().copied());
+        self.copy(segment, 0)
+    }
+
+    fn put(&mut self, place: u64, sums: Sums<'_>) -> Result<()> {
+        let layout = self.volume.layout;
+        self.bytes.clear();
+        self.bytes.extend(sums.iter().flat_map(u32::to_le_bytes));
+        self.copy(layout.segment_of(place), place % layout.segment * 4)
+    }
+}
+
+impl<M: Memory, H: Host> Filling<'_, M, H> {
+    /// Stores what is in `bytes` from byte `start` of the checksums of `segment` on.
+    fn copy(&self, segment: u64, start: u64) -> Result<()> {
+        let volume = self.volume;
+        if volume.core.segment(segment, Of::Sums) == 0 {
+            volume.stage(|change| change.ensure_sums(segment))?;
+        }
+        let base = Offset::new(volume.core.segment(segment, Of::Sums));
+        Ok(volume.core.copy_aside(volume.sums_object(base)?, start, &self.bytes)?)
     }
 }
 

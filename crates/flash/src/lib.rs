@@ -9,6 +9,7 @@
 
 mod apply;
 mod beside;
+mod both;
 mod buffers;
 mod build;
 mod change;
@@ -22,6 +23,7 @@ mod info;
 mod keep;
 pub mod kinds;
 mod layout;
+mod leaves;
 pub mod map;
 mod members;
 mod names;
@@ -30,6 +32,7 @@ mod operations;
 mod order;
 mod publish;
 mod queue;
+mod ranges;
 mod recover;
 mod relocate;
 mod reserve;

@@ -6,17 +6,21 @@
 //! happened. All of that is found without writing anything; a new root then begins a new life, so
 //! that what was cut off can't come back.
 
-use std::collections::BTreeMap;
-
 use conquest_format::volume::{
-    ANCHORS, Checkpoint, Item, ItemReader, Leaf, Packet, Record, Records, Root, Sums, digest,
+    ANCHORS, Checkpoint, Item, ItemReader, Packet, Record, Records, Root, Sums, digest,
 };
 
+use crate::both::both;
 use crate::device::Device;
 use crate::index::{RING, Use};
 use crate::layout::Layout;
+use crate::leaves::read_leaves;
 use crate::map::Extent;
+use crate::ranges::Ranges;
 use crate::{Error, Result};
+
+/// Bytes of payload that are read at once.
+const AT_ONCE: u64 = 1 << 20;
 
 /// What is known of a segment.
 #[derive(Clone, Debug)]
@@ -26,16 +30,23 @@ pub(crate) struct Segment {
     pub(crate) birth: u64,
     /// The last packet in it that counts, or its checkpoint.
     pub(crate) last: u64,
-    /// Checksums, two in each word; none if nothing in it was written.
-    pub(crate) sums: Vec<u64>,
 }
 
-/// A volume as its devices have it.
+/// Where checksums go as they are found: those that are found later replace others.
+pub(crate) trait Checksums {
+    /// Takes those of all units of `segment`, two in each word.
+    fn put_all(&mut self, segment: u64, words: &[u64]) -> Result<()>;
+
+    /// Takes those of the units from `place` on.
+    fn put(&mut self, place: u64, sums: Sums<'_>) -> Result<()>;
+}
+
+/// A volume as its devices have it, but for the checksums.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) root: Root,
     pub(crate) segments: Vec<Segment>,
-    pub(crate) map: BTreeMap<u64, Extent>,
+    pub(crate) map: Ranges,
     pub(crate) reserved: u64,
     /// The number that the next packet gets.
     pub(crate) packet: u64,
@@ -49,9 +60,10 @@ struct Found {
     words: Vec<u64>,
 }
 
-struct Reading<'d> {
-    device: &'d dyn Device,
-    layout: Layout,
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'d> {
+    pub(crate) device: &'d dyn Device,
+    pub(crate) layout: Layout,
 }
 
 /// The newest root of the volume on `device`.
@@ -59,26 +71,33 @@ pub(crate) fn newest_root(device: &dyn Device, layout: Layout) -> Result<Root> {
     Reading { device, layout }.newest_root()
 }
 
-/// Reads what the volume on `device` is.
-pub(crate) fn recover(device: &dyn Device, layout: Layout) -> Result<Recovered> {
+/// Reads what the volume on `device` is, by its newest root. Its checksums go to `sums`.
+pub(crate) fn recover(
+    device: &dyn Device,
+    layout: Layout,
+    root: Root,
+    sums: &mut impl Checksums,
+) -> Result<Recovered> {
     let reading = Reading { device, layout };
-    let root = reading.newest_root()?;
-    let empty = Segment { used: Use::Payload, generation: 0, birth: 0, last: 0, sums: Vec::new() };
+    let empty = Segment { used: Use::Payload, generation: 0, birth: 0, last: 0 };
     let mut recovered = Recovered {
         segments: vec![empty; layout.segments as usize],
-        map: BTreeMap::new(),
+        map: Ranges::default(),
         reserved: 0,
         packet: 0,
         has_begun: false,
-        root,
+        root: root.clone(),
     };
     for anchor in recovered.segments.iter_mut().take(ANCHORS as usize) {
         anchor.used = Use::Anchor;
     }
-    if let Some(checkpoint) = recovered.root.checkpoint {
-        reading.load(&checkpoint, &mut recovered)?;
-    }
-    let mut packets = reading.packets(&recovered.root)?;
+    let load = || match root.checkpoint {
+        Some(checkpoint) => reading.load(&checkpoint, &mut recovered, sums),
+        None => Ok(()),
+    };
+    let (loaded, packets) = both(load, || reading.packets(&root));
+    loaded?;
+    let mut packets = packets?;
     let generations = recovered.segments.iter().map(|segment| segment.generation).collect();
     let cut = reading.first_incomplete(recovered.root.durable, &packets, generations)?;
     packets.retain(|found| found.header.number < cut);
@@ -89,17 +108,29 @@ pub(crate) fn recover(device: &dyn Device, layout: Layout) -> Result<Recovered> 
         let segment = layout.segment_of(life.place);
         note_stream(&mut recovered.segments, segment, life.generation, life.packet);
     }
-    recovered.replay(&layout, &packets);
+    recovered.replay(&layout, &packets, sums)?;
     Ok(recovered)
 }
 
 impl Reading<'_> {
-    fn unreadable(&self, what: &'static str) -> Error {
+    pub(crate) fn unreadable(&self, what: &'static str) -> Error {
         Error::Unreadable { device: self.device.name().to_owned(), what }
     }
 
+    /// Reads the units from `place` on, from whatever copy; whether they could be read.
+    pub(crate) fn read(&self, place: u64, units: &mut [u8]) -> bool {
+        let end = self.layout.segments * self.layout.segment;
+        let count = units.len() as u64 / self.layout.unit;
+        let is_inside = place < end && count <= end - place;
+        is_inside && self.device.read(place * self.layout.unit, units).is_ok()
+    }
+
     /// The unit at `place` as whatever `parse` makes of it, from whatever copy has it.
-    fn parsed<T>(&self, place: u64, parse: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+    pub(crate) fn parsed<T>(
+        &self,
+        place: u64,
+        mut parse: impl FnMut(&[u8]) -> Option<T>,
+    ) -> Option<T> {
         let mut unit = vec![0; self.layout.unit as usize];
         if place >= self.layout.segments * self.layout.segment {
             return None;
@@ -122,31 +153,23 @@ impl Reading<'_> {
     }
 
     /// Loads `checkpoint`.
-    fn load(&self, checkpoint: &Checkpoint, recovered: &mut Recovered) -> Result<()> {
+    fn load(
+        &self,
+        checkpoint: &Checkpoint,
+        recovered: &mut Recovered,
+        sums: &mut impl Checksums,
+    ) -> Result<()> {
         let damaged = || self.unreadable("checkpoint");
         let mut reader = ItemReader::default();
-        let mut segment = checkpoint.segment;
         let mut is_whole = false;
-        let mut used = vec![segment];
-        for index in 0..checkpoint.units {
-            let place = self.layout.first_place(segment) + index % self.layout.segment;
-            let (leaf, words) = self
-                .parsed(place, |unit| {
-                    let leaf = Leaf::from_unit(self.layout.bind, unit)?;
-                    let is_it = leaf.id == checkpoint.id && leaf.index == index;
-                    is_it.then(|| (leaf, leaf.items(unit).collect::<Vec<u64>>()))
-                })
-                .ok_or_else(damaged)?;
+        let used = read_leaves(*self, checkpoint, |words| {
             reader.add(words);
-            if (index + 1).is_multiple_of(self.layout.segment) {
-                segment = leaf.next;
-                used.push(segment);
-            }
             while let Some(item) = reader.next_item().map_err(|_| damaged())? {
                 is_whole |= item == Item::End;
-                recovered.load(&self.layout, item).ok_or_else(damaged)?;
+                recovered.load(&self.layout, item, sums)?.ok_or_else(damaged)?;
             }
-        }
+            Ok(())
+        })?;
         if !is_whole {
             return Err(damaged());
         }
@@ -275,10 +298,17 @@ impl Reading<'_> {
 
 impl Recovered {
     /// Takes an item of a checkpoint in; none if it can't be.
-    fn load(&mut self, layout: &Layout, item: Item) -> Option<()> {
+    fn load(
+        &mut self,
+        layout: &Layout,
+        item: Item,
+        sums: &mut impl Checksums,
+    ) -> Result<Option<()>> {
         match item {
             Item::Segment { segment, generation, is_bad, birth } => {
-                let found = self.segments.get_mut(segment as usize)?;
+                let Some(found) = self.segments.get_mut(segment as usize) else {
+                    return Ok(None);
+                };
                 found.generation = generation;
                 found.birth = birth;
                 if is_bad {
@@ -287,51 +317,34 @@ impl Recovered {
             }
             Item::Sums { segment, words } => {
                 let is_right = words.len() as u64 == Sums::words(layout.segment);
-                self.segments.get_mut(segment as usize).filter(|_| is_right)?.sums = words;
+                if segment >= layout.segments || !is_right {
+                    return Ok(None);
+                }
+                sums.put_all(segment, &words)?;
             }
             Item::Extents(extents) => {
                 for [unit, place, len] in extents {
                     let is_right = len > 0 && len <= layout.segment;
                     let end = layout.segments * layout.segment;
                     if !is_right || place + len > end || layout.rest_of(place) < len {
-                        return None;
+                        return Ok(None);
                     }
-                    self.lead(Extent { unit, place, len });
+                    self.map.lead(Extent { unit, place, len });
                 }
             }
             Item::Reserved(units) => self.reserved = units,
             Item::End => {}
         }
-        Some(())
-    }
-
-    /// Takes the range of `extent` out of the map and puts it in.
-    fn lead(&mut self, extent: Extent) {
-        self.clear(extent.unit, extent.end());
-        self.map.insert(extent.unit, extent);
-    }
-
-    fn clear(&mut self, start: u64, end: u64) {
-        if let Some((_, &before)) = self.map.range(..start).next_back()
-            && before.end() > start
-        {
-            self.map.remove(&before.unit);
-            for part in
-                [before.within(0, start), before.within(end, u64::MAX)].into_iter().flatten()
-            {
-                self.map.insert(part.unit, part);
-            }
-        }
-        while let Some((_, &found)) = self.map.range(start..end).next() {
-            self.map.remove(&found.unit);
-            if let Some(rest) = found.within(end, u64::MAX) {
-                self.map.insert(rest.unit, rest);
-            }
-        }
+        Ok(Some(()))
     }
 
     /// Applies the records of `packets`, as far as they belong to something whole.
-    fn replay(&mut self, layout: &Layout, packets: &[Found]) {
+    fn replay(
+        &mut self,
+        layout: &Layout,
+        packets: &[Found],
+        sums: &mut impl Checksums,
+    ) -> Result<()> {
         let mut open: Vec<(Record<'_>, u64)> = Vec::new();
         let mut life = 0;
         for Found { header, words } in packets {
@@ -350,21 +363,27 @@ impl Recovered {
                 open.push((record, header.number));
                 if last {
                     for (record, number) in open.drain(..) {
-                        self.apply(layout, &record, number);
+                        self.apply(&record, number, sums)?;
                     }
                 }
             }
         }
+        Ok(())
     }
 
-    fn apply(&mut self, layout: &Layout, record: &Record<'_>, number: u64) {
+    fn apply(
+        &mut self,
+        record: &Record<'_>,
+        number: u64,
+        checksums: &mut impl Checksums,
+    ) -> Result<()> {
         match *record {
             Record::Write { unit, place, len, sums } => {
-                self.put_sums(layout, place, sums);
-                self.lead(Extent { unit, place, len });
+                checksums.put(place, sums)?;
+                self.map.lead(Extent { unit, place, len });
             }
-            Record::Place { unit, place, len } => self.lead(Extent { unit, place, len }),
-            Record::Hole { unit, len } => self.clear(unit, unit.saturating_add(len)),
+            Record::Place { unit, place, len } => self.map.lead(Extent { unit, place, len }),
+            Record::Hole { unit, len } => self.map.clear(unit, unit.saturating_add(len)),
             Record::Begin { segment, generation } => {
                 if let Some(found) = self.segments.get_mut(segment as usize) {
                     found.used = Use::Payload;
@@ -376,19 +395,7 @@ impl Recovered {
             Record::Reserved { units } => self.reserved = units,
             Record::Void => {}
         }
-    }
-
-    fn put_sums(&mut self, layout: &Layout, place: u64, sums: Sums<'_>) {
-        let Some(found) = self.segments.get_mut(layout.segment_of(place) as usize) else {
-            return;
-        };
-        found.sums.resize(Sums::words(layout.segment) as usize, 0);
-        for (index, sum) in (place % layout.segment..).zip(sums.iter()) {
-            if let Some(word) = found.sums.get_mut((index / 2) as usize) {
-                let shift = index % 2 * 32;
-                *word = *word & !(0xFFFF_FFFF << shift) | u64::from(sum) << shift;
-            }
-        }
+        Ok(())
     }
 }
 
@@ -405,13 +412,22 @@ fn note_stream(segments: &mut [Segment], segment: u64, generation: u64, number: 
 }
 
 impl Reading<'_> {
-    /// Whether `len` units from `place` on are what `sums` say.
+    /// Whether `len` units from `place` on, of one segment, are what `sums` say.
     fn is_there(&self, place: u64, len: u64, generation: u64, sums: Sums<'_>) -> bool {
-        let bind = self.layout.bind;
-        let mut all = (place..place + len).zip(sums.iter());
-        all.all(|(place, sum)| {
-            let is_it = |unit: &[u8]| bind.sum(place, generation, digest(unit)) == sum;
-            self.parsed(place, |unit| is_it(unit).then_some(())).is_some()
+        let (bind, unit) = (self.layout.bind, self.layout.unit);
+        let mut sums = sums.iter();
+        let mut bytes = Vec::new();
+        (place..place + len).step_by((AT_ONCE / unit) as usize).all(|first| {
+            let count = (place + len - first).min(AT_ONCE / unit);
+            bytes.resize((count * unit) as usize, 0);
+            let is_read = self.read(first, &mut bytes);
+            let mut units = (first..).zip(bytes.chunks(unit as usize)).zip(sums.by_ref());
+            units.all(|((place, bytes), sum)| {
+                let is_it = |unit: &[u8]| bind.sum(place, generation, digest(unit)) == sum;
+                // Another copy may have it.
+                is_read && is_it(bytes)
+                    || self.parsed(place, |unit| is_it(unit).then_some(())).is_some()
+            })
         })
     }
 }

@@ -210,6 +210,10 @@ impl<M: Memory> Memory for Counting<M> {
         self.memory.rejoin()
     }
 
+    fn make_ready(&self, at: Offset, len: u64) {
+        self.memory.make_ready(at, len);
+    }
+
     fn open_window(&self) -> bool {
         self.memory.open_window()
     }

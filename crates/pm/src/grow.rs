@@ -6,16 +6,17 @@
 //! allocates in a new group: others see the word before a fence here could be done, so that fence
 //! would not help them.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use conquest_format::LINE;
 use conquest_format::geometry::STATE_GROUPS;
+use conquest_format::{GROUP, GROUP_PAGES, LINE};
 
 use crate::core::Core;
 use crate::host::Host;
 use crate::lock::{GROW_LOCK, Mode};
 use crate::memory::Memory;
-use crate::tx::GROW_PLACE;
+use crate::tx::{GROW_PLACE, Tx};
 use crate::{Error, Result};
 
 impl<M: Memory, H: Host> Core<M, H> {
@@ -65,5 +66,30 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.memory.fence();
         self.memory.put(STATE_GROUPS, to, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+impl<M: Memory, H: Host> Core<M, H> {
+    /// Makes the pages of `groups`, which have space, ready: the first stores to them take no
+    /// longer than others.
+    pub fn make_ready(&self, groups: Range<u64>) {
+        for group in groups {
+            self.memory.make_ready(self.geometry.page(group * GROUP_PAGES), GROUP);
+        }
+    }
+}
+
+impl<M: Memory, H: Host> Tx<'_, M, H> {
+    /// Lets the region grow until about `pages` pages are free, as far as it can: the groups that
+    /// are new.
+    ///
+    /// # Errors
+    /// Those of the system, but for a lack of space.
+    pub fn provide(&mut self, pages: u64) -> Result<Range<u64>> {
+        let from = self.core.groups();
+        let used = self.core.pages_used();
+        let is_enough = |groups: u64| (groups * GROUP_PAGES).saturating_sub(used) >= pages;
+        while !is_enough(self.core.groups()) && self.core.grow(self.lane)? {}
+        Ok(from..self.core.groups())
     }
 }

@@ -19,7 +19,7 @@ pub struct Identity {
 }
 
 /// The machine below a region.
-pub trait Host: Sync + 'static {
+pub trait Host: Send + Sync + 'static {
     /// A lock that is held as long as the value, and no longer than the process's memory: through
     /// `SIGSTOP`, not past `kill -9` or `exec`, and not in a forked child: dropping a child's copy
     /// of the value does nothing.

@@ -43,7 +43,7 @@ pub enum Wake {
 /// Offsets of words are multiples of 8. An implementation must stay memory-safe whatever the
 /// offset: out of bounds, loads return 0 and stores do nothing, and the region counts as failed.
 /// Other processes store into the same bytes at any time.
-pub trait Memory: Sync + 'static {
+pub trait Memory: Send + Sync + 'static {
     /// Bytes of the region: its maximum size.
     fn len(&self) -> u64;
 
@@ -65,6 +65,12 @@ pub trait Memory: Sync + 'static {
     /// If the system refuses.
     fn rejoin(&self) -> crate::Result<bool> {
         Ok(false)
+    }
+
+    /// Makes ready the pages of `len` bytes at `at`, which have space: the first stores to them
+    /// take no longer than others. Changes no byte; may do nothing.
+    fn make_ready(&self, at: Offset, len: u64) {
+        let _ = (at, len);
     }
 
     /// Allows this process to store into the persistent part, until [`Self::close_window`] has been

@@ -23,13 +23,13 @@ impl Tree {
         core: &Core<M, H>,
         extents: impl IntoIterator<Item = Extent>,
     ) -> Result<()> {
-        let mut slots: Vec<[u64; 2]> = extents.into_iter().map(|extent| extent.pack()).collect();
-        let mut level = 0;
-        while level == 0 || slots.len() > 1 {
-            slots = load_level(core, level, &slots)?;
+        let slots = extents.into_iter().map(|extent| extent.pack());
+        let (mut nodes, mut level) = (load_level(core, 0, slots)?, 1);
+        while nodes.len() > 1 {
+            nodes = load_level(core, level, nodes)?;
             level += 1;
         }
-        let root = slots.first().map_or(0, |[_, root]| *root);
+        let root = nodes.first().map_or(0, |[_, root]| *root);
         core.run(|tx| tx.set(self.root, root))
     }
 }
@@ -41,23 +41,24 @@ const AT_ONCE: usize = 16;
 fn load_level<M: Memory, H: Host>(
     core: &Core<M, H>,
     level: u64,
-    slots: &[[u64; 2]],
+    slots: impl IntoIterator<Item = [u64; 2]>,
 ) -> Result<Vec<[u64; 2]>> {
-    let mut above = Vec::with_capacity(slots.len().div_ceil(FILLED));
-    let mut nodes = slots.chunks(FILLED);
-    while nodes.len() > 0 {
-        // A transaction that is repeated begins again here.
-        let (rest, made) = core.run(|tx| {
-            let mut made = Vec::new();
-            let mut rest = nodes.clone();
-            for node in rest.by_ref().take(AT_ONCE) {
+    let mut slots = slots.into_iter();
+    let (mut above, mut some) = (Vec::new(), Vec::with_capacity(AT_ONCE * FILLED));
+    loop {
+        some.clear();
+        some.extend(slots.by_ref().take(AT_ONCE * FILLED));
+        if some.is_empty() {
+            return Ok(above);
+        }
+        // A transaction that is repeated makes all of them again.
+        let made = core.run(|tx| {
+            let nodes = some.chunks(FILLED).map(|node| {
                 let lowest = node.first().map_or(0, |[unit, _]| *unit);
-                made.push([lowest, make(tx, level, node.iter().copied())?.word()]);
-            }
-            Ok((rest, made))
+                Ok([lowest, make(tx, level, node.iter().copied())?.word()])
+            });
+            nodes.collect::<Result<Vec<_>>>()
         })?;
-        nodes = rest;
         above.extend(made);
     }
-    Ok(above)
 }

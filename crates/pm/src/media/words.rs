@@ -89,6 +89,11 @@ impl Memory for Mapped {
         self.map_again()
     }
 
+    fn make_ready(&self, at: Offset, len: u64) {
+        // A kernel that does not know how lets each page wait for its first store.
+        let (Ok(()) | Err(_)) = self.populate(at.bytes()..at.bytes().saturating_add(len));
+    }
+
     #[inline]
     fn load(&self, at: Offset, order: Ordering) -> u64 {
         match self.word(at, self.loads()) {
