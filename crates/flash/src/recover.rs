@@ -10,6 +10,7 @@ use conquest_format::volume::{
     ANCHORS, Checkpoint, Item, ItemReader, Packet, Record, Records, Root, Sums, digest,
 };
 
+use crate::ahead::Ahead;
 use crate::both::both;
 use crate::device::Device;
 use crate::index::{RING, Use};
@@ -21,6 +22,11 @@ use crate::{Error, Result};
 
 /// Bytes of payload that are read at once.
 const AT_ONCE: u64 = 1 << 20;
+
+/// Units of the stream that are read at once, at most and at least; and packets, if those are as
+/// large as the last one.
+const AHEAD: core::ops::RangeInclusive<u64> = 64..=256;
+const PACKETS_AHEAD: u64 = 8;
 
 /// What is known of a segment.
 #[derive(Clone, Debug)]
@@ -143,9 +149,11 @@ impl Reading<'_> {
 
     fn newest_root(&self) -> Result<Root> {
         let count = ANCHORS * self.layout.roots_per_anchor();
+        let mut ahead = Ahead::new(*self);
         let roots = (0..count).filter_map(|number| {
             let [place, _] = self.layout.root_places(number);
-            let root = self.parsed(place, |unit| Root::from_unit(self.layout.bind, unit))?;
+            let parse = |unit: &[u8]| Root::from_unit(self.layout.bind, unit);
+            let root = ahead.parsed(place, self.layout.roots_per_anchor(), parse)?;
             self.layout.root_places(root.sequence).contains(&place).then_some(root)
         });
         let newest = roots.max_by_key(|root| root.sequence);
@@ -183,13 +191,19 @@ impl Reading<'_> {
 
     /// All packets that follow each other.
     fn packets(&self, root: &Root) -> Result<Vec<Found>> {
-        let mut packets = Vec::new();
+        let mut packets: Vec<Found> = Vec::new();
+        let mut ahead = Ahead::new(*self);
         for (index, life) in root.lives.iter().enumerate() {
             let until = root.lives.get(index + 1).map(|next| next.packet);
             let (mut number, mut place) = (life.packet, life.place);
             let mut generation = life.generation;
             while until != Some(number) {
-                let Some(found) = self.packet(life.life, number, place, generation) else {
+                let last = packets.last().map_or(1, |found| found.header.units);
+                let units = (last * PACKETS_AHEAD).clamp(*AHEAD.start(), *AHEAD.end());
+                let found = ahead.parsed(place, units, |unit| {
+                    self.packet(unit, life.life, number, place, generation)
+                });
+                let Some(found) = found else {
                     if until.is_some() || self.goes_on(life.life, number, place, packets.last()) {
                         return Err(self.unreadable("stream"));
                     }
@@ -214,19 +228,25 @@ impl Reading<'_> {
         }
     }
 
-    fn packet(&self, life: u64, number: u64, place: u64, generation: u64) -> Option<Found> {
-        self.parsed(place, |unit| {
-            let header = Packet::from_unit(self.layout.bind, unit)?;
-            let is_it = header.life == life
-                && header.number == number
-                && header.place == place
-                && header.generation == generation
-                && header.units <= self.layout.rest_of(place);
-            let skip = conquest_format::volume::HEADER_WORDS;
-            let words = conquest_format::volume::words(unit).skip(skip);
-            let words = words.take(header.words as usize).collect();
-            is_it.then_some(Found { header, words })
-        })
+    /// The packet that begins with `unit`, if it is that with this number at this place.
+    fn packet(
+        &self,
+        unit: &[u8],
+        life: u64,
+        number: u64,
+        place: u64,
+        generation: u64,
+    ) -> Option<Found> {
+        let header = Packet::from_unit(self.layout.bind, unit)?;
+        let is_it = header.life == life
+            && header.number == number
+            && header.place == place
+            && header.generation == generation
+            && header.units <= self.layout.rest_of(place);
+        let skip = conquest_format::volume::HEADER_WORDS;
+        let words = conquest_format::volume::words(unit).skip(skip);
+        let words = words.take(header.words as usize).collect();
+        is_it.then_some(Found { header, words })
     }
 
     /// Whether packet `number`, which can't be read at `place`, was flushed: one behind it says so.

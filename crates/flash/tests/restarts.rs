@@ -89,3 +89,24 @@ fn who_is_cut_off_again_and_again_has_space_to_go_on() {
         (0..units).for_each(|unit| volume.write(unit * 8, &[7; 4096]).unwrap());
     }
 }
+
+#[test]
+fn what_a_restart_reads_takes_few_requests() {
+    let device = device(600);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    for number in 0..1500 {
+        let bytes = model.write(number % 40 * 8, 8, number);
+        volume.write(number % 40 * 8, &bytes).unwrap();
+        volume.flush().unwrap();
+    }
+    let packets = volume.info().unwrap().stream;
+    drop(volume);
+    let faults = Arc::<Faults>::default();
+    let watched = Faulty::new(device.as_other(), Arc::clone(&faults));
+    let body = assemble(vec![Arc::new(watched)]).unwrap();
+    let volume = Volume::recover(region(&body), &body).unwrap();
+    let (packets, reads) = (packets.open - packets.first, faults.made(Work::Read));
+    assert!(packets > 200 && reads * 2 < packets, "{reads} reads, {packets} packets");
+    model.compare(&volume, 320, "read again");
+}

@@ -91,7 +91,11 @@ fn line(place: &Path, name: &Path, it: &Metadata, first: &mut First) -> io::Resu
         line.push_str(&format!(" -> {}", target.as_os_str().as_bytes().escape_ascii()));
     } else if it.is_file() {
         let content = std::fs::read(place)?;
-        line.push_str(&format!(" size={} content={:032x}", it.size(), XxHash3_128::oneshot(&content)));
+        line.push_str(&format!(
+            " size={} content={:032x}",
+            it.size(),
+            XxHash3_128::oneshot(&content)
+        ));
     }
     Ok(line)
 }
