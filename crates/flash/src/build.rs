@@ -44,6 +44,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             buffers: Buffers::default(),
             packets: [const { OnceLock::new() }; index::RING as usize],
             keeping: Keeping::default(),
+            known_free: <_>::default(),
             packets_written: <_>::default(),
             space: Turn::default(),
             opened: None,

@@ -99,11 +99,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.clean(&[segment], Temperature::Cold2).map(drop)
     }
 
-    /// Segments that can be begun anew.
-    pub(crate) fn count_free(&self) -> Result<u64> {
-        self.change(|change| Ok(self.free_segments(&change.tx, false)?.0))
-    }
-
     /// Cleans up to `most` segments, those that gain most, or, if space `is_short`, most at once;
     /// whether there was any, and space for it. Why something is `unreadable` there, if it is.
     fn clean_best(

@@ -135,7 +135,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
-    fn kept_ahead(&self) -> u64 {
+    pub(crate) fn kept_ahead(&self) -> u64 {
         (self.layout.segments / SHARE).clamp(*AHEAD.start(), *AHEAD.end())
     }
 }

@@ -19,6 +19,7 @@ mod checkpoint;
 mod clean;
 pub mod device;
 mod error;
+mod free;
 mod index;
 mod info;
 mod keep;

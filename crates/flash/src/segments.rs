@@ -121,33 +121,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let is_named = touched == 0 || touched < words.root(Word::Named);
         is_named && held.binary_search(&segment).is_err()
     }
-
-    /// Segments that can be begun anew: how many, and the one that was begun least often; or that
-    /// was most often, for what is not expected to change.
-    pub(crate) fn free_segments(
-        &self,
-        words: &impl Words,
-        is_for_long: bool,
-    ) -> Result<(u64, Option<u64>)> {
-        let held = self.held_segments(words)?;
-        let core = self.core.as_ref();
-        let mut count = 0;
-        let mut best: Option<(u64, u64)> = None;
-        for segment in 0..self.layout.segments {
-            // Most are in use. One in which a change under way has made the last unit dead is not
-            // free before that was flushed.
-            let is_live = core.segment(segment, Of::Live) > 0;
-            if !is_live && self.is_reusable(words, segment, &held) {
-                count += 1;
-                let (_, begun) = words.usage(segment);
-                let rank = if is_for_long { u64::MAX - begun } else { begun };
-                if best.is_none_or(|(least, _)| rank < least) {
-                    best = Some((rank, segment));
-                }
-            }
-        }
-        Ok((count, best.map(|(_, segment)| segment)))
-    }
 }
 
 impl<M: Memory, H: Host> Change<'_, M, H> {
@@ -158,7 +131,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
 
     /// The same; for what is expected to stay, if it `is_for_long`.
     fn begin_one(&mut self, used: Use, left: u64, is_for_long: bool) -> Step<(u64, u64)> {
-        let (free, best) = self.volume.free_segments(&self.tx, is_for_long)?;
+        let (free, best) = self.volume.free_for(&self.tx, left, is_for_long)?;
         let Some(segment) = best.filter(|_| free > left) else {
             return Err(Stop::Segments);
         };

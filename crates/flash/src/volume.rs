@@ -41,6 +41,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) life: Option<u32>,
     /// The thread that works in the background.
     pub(crate) keeping: Keeping,
+    /// Segments that were free when this process looked last.
+    pub(crate) known_free: Mutex<Vec<u64>>,
     /// Told of when packets were written.
     pub(crate) packets_written: (Mutex<()>, Condvar),
     /// Of the thread that makes space or writes a checkpoint.
