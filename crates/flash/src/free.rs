@@ -25,8 +25,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         })
     }
 
-    /// A segment to be begun that leaves `left` others: how many are free, or as many as matter; and
-    /// the one that was begun least often, as far as that is known, or most often, for what
+    /// A segment to be begun that leaves `left` others: how many are free, or as many as matter;
+    /// and the one that was begun least often, as far as that is known, or most often, for what
     /// `is_for_long`.
     pub(crate) fn free_for(
         &self,
