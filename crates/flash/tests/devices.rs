@@ -371,6 +371,27 @@ fn a_file_has_to_be_flushed_even_if_its_device_has_not() {
     assert!(!is_cached);
 }
 
+/// The child, where the system takes what is to go past the cache, and lets it go through it.
+#[test]
+fn as_who_is_told_that_nothing_goes_past_the_cache() {
+    let Some(device) = file_in_directory() else { return };
+    let flags = rustix::fs::fcntl_getfl(&device).unwrap();
+    assert!(!device.is_direct() && !flags.contains(OFlags::DIRECT));
+    assert_eq!((device.limits().block, device.limits().physical), (512, 4096));
+    is_like_a_model(&device, vec![0; 4 * MIB as usize], 4);
+    println!("as expected");
+}
+
+/// An ext4 whose journal has all data tells so.
+#[test]
+fn a_file_goes_through_the_cache_where_the_system_says_so() {
+    let (device, _place) = looped("journal", 32 * MIB, &[]);
+    let name = device.0.to_str().unwrap();
+    run("mkfs.ext4", &["-q", name]);
+    let options = format!("-o data=journal {name}");
+    mounted(&options, "as_who_is_told_that_nothing_goes_past_the_cache");
+}
+
 // --- block devices -------------------------------------------------------------------------------
 
 #[test]
