@@ -93,9 +93,8 @@ fn ranges_that_are_written_at_once_do_not_overlap() {
     volume.write_atomic(&many[..RANGES_MAX]).unwrap();
     let error = volume.write_atomic(&many).unwrap_err();
     let most = RANGES_MAX as u64;
-    assert!(
-        matches!(error, Error::TooMany { wanted, most: found } if (wanted, found) == (most + 1, most))
-    );
+    let Error::TooMany { wanted, most: found } = error else { panic!("{error}") };
+    assert_eq!((wanted, found), (most + 1, most));
 }
 
 #[test]
