@@ -4,10 +4,17 @@
 mod meanwhile;
 mod volumes;
 
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use conquest_flash::device::{Device, Faults, Faulty, MemoryDevice, Work};
-use conquest_flash::{Error, Job, Request};
+use conquest_flash::device::{
+    Access, Device, Faults, Faulty, FileDevice, Limits, MemoryDevice, Work,
+};
+use conquest_flash::{Error, Job, NewVolume, Request, create};
+use conquest_format::volume::Arrangement;
 use conquest_uring::Buffer;
 use meanwhile::{open, two};
 use volumes::{Model, TestVolume, UNIT, device};
@@ -29,18 +36,24 @@ fn damage(device: &dyn Device, model: &Model, block: u64) -> usize {
     places.len()
 }
 
-/// Reads as many blocks as `expected` has, in one of two ways.
-fn read(volume: &TestVolume, block: u64, count: u64, is_queued: bool) -> Result<Vec<u8>, Error> {
-    let mut found = vec![0xEE; (count * 512) as usize];
-    if !is_queued {
-        return volume.read(block, &mut found).map(|()| found);
-    }
-    let mut queue = volume.queue(4).unwrap();
-    let job = Job::Read(Buffer::new(found.len()).unwrap());
+/// Reads by a queue of so many requests.
+fn read_queued(volume: &TestVolume, block: u64, count: u64, depth: u32) -> Result<Vec<u8>, Error> {
+    let mut queue = volume.queue(depth).unwrap();
+    let job = Job::Read(Buffer::new((count * 512) as usize).unwrap());
     queue.submit(Request { tag: 3, block, job }).unwrap();
     let done = queue.wait(1).unwrap().pop().unwrap();
     let Job::Read(bytes) = done.job else { panic!("{:?}", done.job) };
+    assert_eq!((done.tag, queue.under_way()), (3, 0));
     done.outcome.map(|()| bytes.to_vec())
+}
+
+/// Reads in one of two ways.
+fn read(volume: &TestVolume, block: u64, count: u64, is_queued: bool) -> Result<Vec<u8>, Error> {
+    if is_queued {
+        return read_queued(volume, block, count, 64);
+    }
+    let mut found = vec![0xEE; (count * 512) as usize];
+    volume.read(block, &mut found).map(|()| found)
 }
 
 /// By the time it is read a unit is somewhere else, twice, and where it was is something else.
@@ -204,4 +217,215 @@ fn nothing_is_read_from_a_volume_that_has_failed() {
     let device: MemoryDevice = inner;
     drop((volume, other));
     volumes::recovered(&device).flush().unwrap();
+}
+
+// --- files ---------------------------------------------------------------------------------------
+
+/// A file that counts how often it is read by a call, and is gone at the end.
+struct Counted {
+    path: PathBuf,
+    device: FileDevice,
+    reads: AtomicU64,
+}
+
+impl Counted {
+    /// With a volume of `segments` segments of so many units.
+    fn new(name: &str, segments: u64, units: u64) -> Arc<Counted> {
+        let name = format!("conquest-flash-{name}-{}", std::process::id());
+        let path = Path::new("/var/tmp").join(name);
+        File::create_new(&path).unwrap().set_len(2 * 65_536 + segments * units * UNIT).unwrap();
+        let device = FileDevice::open(&path, Access::Write).unwrap();
+        let counted = Arc::new(Counted { path, device, reads: AtomicU64::new(0) });
+        let new = NewVolume {
+            uuid: *b"a volume to test",
+            created: 1,
+            arrangement: Arrangement::Striped,
+            segment: Some(units),
+        };
+        create(&[Arc::clone(&counted) as _], &new).unwrap();
+        counted
+    }
+
+    fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Device for Counted {
+    fn name(&self) -> &Path {
+        self.device.name()
+    }
+
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+
+    fn limits(&self) -> Limits {
+        self.device.limits()
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.device.read(at, into)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.device.write(at, bytes)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
+        self.device.discard(at, len)
+    }
+
+    fn files(&self) -> io::Result<Vec<File>> {
+        self.device.files()
+    }
+
+    fn file_count(&self) -> usize {
+        self.device.file_count()
+    }
+
+    fn route(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        self.device.route(at, len)
+    }
+
+    fn enter(&self, writer: u64) -> io::Result<bool> {
+        self.device.enter(writer)
+    }
+
+    fn leave(&self, writer: u64) -> io::Result<()> {
+        self.device.leave(writer)
+    }
+
+    fn is_entered(&self, writer: u64) -> io::Result<bool> {
+        self.device.is_entered(writer)
+    }
+
+    fn is_anyone_entered(&self) -> io::Result<bool> {
+        self.device.is_anyone_entered()
+    }
+}
+
+/// As many pieces as a look finds, and more; of one unit, and of three.
+#[test]
+fn pieces_on_files_are_read_side_by_side() {
+    let device = Counted::new("beside", 100, 16);
+    let (volume, _) = open(Arc::clone(&device) as _, None);
+    let mut model = Model::default();
+    for unit in (0..120).rev() {
+        write(&volume, &mut model, unit * 32, 8 + unit % 2 * 16, unit);
+    }
+    // In the region first.
+    assert!(read(&volume, 0, 3000, true).unwrap() == model.read(0, 3000));
+    volume.flush().unwrap();
+    for is_queued in [false, true] {
+        let made = device.reads();
+        for (block, count) in [(0, 800), (32, 16), (96, 24), (800, 704), (0, 8)] {
+            let found = read(&volume, block, count, is_queued).unwrap();
+            assert!(found == model.read(block, count), "{count} at {block}");
+        }
+        // One piece by itself is read by its reader.
+        assert_eq!(device.reads() - made, if is_queued { 0 } else { 3 });
+        for (block, count) in [(0, 3840), (3, 700), (3, 704), (33, 5), (32, 13)] {
+            let found = read(&volume, block, count, is_queued).unwrap();
+            assert!(found == model.read(block, count), "{count} at {block}");
+            // What there is no room for is read by the caller.
+            let found = read_queued(&volume, block, count, 3).unwrap();
+            assert!(found == model.read(block, count), "{count} at {block}");
+        }
+    }
+}
+
+#[test]
+fn what_is_damaged_on_a_file_is_not_given_out() {
+    let device = Counted::new("damaged", 64, 16);
+    let (volume, _) = open(Arc::clone(&device) as _, None);
+    let model = scattered(&volume);
+    volume.flush().unwrap();
+    assert!(damage(device.as_ref(), &model, 16) > 0);
+    assert!(damage(device.as_ref(), &model, 200) > 0);
+    for is_queued in [false, true] {
+        for (block, count) in [(0, 200), (16, 8), (8, 16), (16, 80), (0, 240)] {
+            match read(&volume, block, count, is_queued).unwrap_err() {
+                Error::Damaged { block: found, .. } => {
+                    assert!(found == 16 || count == 240 && found == 200, "{found}");
+                }
+                error => panic!("{error}"),
+            }
+        }
+        assert!(read(&volume, 24, 100, is_queued).unwrap() == model.read(24, 100));
+        // Also where the caller has to read some of it.
+        assert!(matches!(read_queued(&volume, 0, 240, 2), Err(Error::Damaged { .. })));
+    }
+}
+
+/// Who asks for what is complete without waiting is told of it, sooner or later.
+#[test]
+fn a_queue_can_be_asked_without_waiting() {
+    let device = Counted::new("asked", 64, 16);
+    let (volume, _) = open(Arc::clone(&device) as _, None);
+    let model = scattered(&volume);
+    volume.flush().unwrap();
+    let mut queue = volume.queue(2).unwrap();
+    let job = Job::Read(Buffer::new(4096).unwrap());
+    queue.submit(Request { tag: 1, block: 16, job }).unwrap();
+    let begin = std::time::Instant::now();
+    let done = loop {
+        if let Some(done) = queue.wait(0).unwrap().pop() {
+            break done;
+        }
+        assert!(begin.elapsed() < std::time::Duration::from_secs(10), "it never comes");
+        std::thread::yield_now();
+    };
+    done.outcome.unwrap();
+    let Job::Read(bytes) = done.job else { panic!("{:?}", done.job) };
+    assert!(*bytes == *model.read(16, 8));
+}
+
+/// What was to be durable may not be, although it was written: no write counts as done.
+#[test]
+fn no_write_is_complete_once_the_volume_has_failed() {
+    let (inner, faults) = (device(64), Arc::new(Faults::default()));
+    let outer = Faulty::new(inner, Arc::clone(&faults));
+    let (volume, _) = open(Arc::new(outer), None);
+    let mut queue = volume.queue(2).unwrap();
+    let job = Job::Write(Buffer::new(4096).unwrap());
+    queue.submit(Request { tag: 1, block: 16, job }).unwrap();
+    faults.fail(Work::Flush, 0, libc::EIO);
+    assert!(volume.flush().is_err());
+    assert!(matches!(queue.wait(1).unwrap_err(), Error::Failed { .. }));
+    assert_eq!(queue.under_way(), 1);
+}
+
+/// One piece of as many units as a look finds, and something behind it.
+#[test]
+fn a_read_may_be_longer_than_what_is_found_at_once() {
+    let device = Counted::new("long", 40, 8192);
+    let (volume, _) = open(Arc::clone(&device) as _, None);
+    let mut bytes: Vec<u8> = (0..5000 * UNIT).map(|at| (at / 4096 * 7 + at % 251) as u8).collect();
+    volume.write(0, &bytes).unwrap();
+    volume.flush().unwrap();
+    for is_queued in [false, true] {
+        for (unit, units) in [(0, 5000), (100, 4096), (0, 4097), (904, 4096)] {
+            let (at, len) = ((unit * UNIT) as usize, (units * UNIT) as usize);
+            let found = read(&volume, unit * 8, units * 8, is_queued).unwrap();
+            assert!(found == bytes[at..at + len], "{units} at {unit}");
+        }
+        // What is behind it on the device is not what is behind it in the space any more.
+        let at = 4500 * UNIT as usize;
+        bytes[at..at + 4096].fill(is_queued as u8 + 1);
+        volume.write(4500 * 8, &bytes[at..at + 4096]).unwrap();
+        volume.flush().unwrap();
+        assert!(read(&volume, 0, 5000 * 8, !is_queued).unwrap() == bytes);
+    }
 }
