@@ -330,6 +330,20 @@ fn what_is_written_with_what_is_reserved_takes_it_however_much_space_there_is() 
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
 }
 
+/// Two processes are given room in one segment by turns.
+#[test]
+fn several_write_past_the_stream_at_once() {
+    let device = device(200);
+    let (_, volume, other) = two(&device);
+    let mut model = Model::default();
+    for number in 0..40 {
+        let by = if number % 2 == 0 { &volume } else { &*other };
+        write(by, &mut model, number * 21 * 8, 21 * 8, number);
+    }
+    model.compare(&volume, 41 * 21 * 8, "one");
+    model.compare(&other, 41 * 21 * 8, "the other");
+}
+
 // --- what happens meanwhile ----------------------------------------------------------------------
 
 /// Who writes a part of a unit reads the rest. What others have done to it by then is not undone.
