@@ -7,7 +7,7 @@ use conquest_format::kind::KindTable;
 use conquest_format::volume::{ANCHORS, Arrangement, Life, Root, SIZE, Superblock, UNIT, UNIT_MAX};
 use conquest_format::{GROUP, PAGE};
 
-use crate::device::{Device, InOrder, Inset, Mirrored, Striped};
+use crate::device::{Device, InOrder, Inset, Limits, Mirrored, Striped};
 use crate::index::{self, SEGMENTS_MAX};
 use crate::layout::Layout;
 use crate::{Error, Result};
@@ -135,9 +135,11 @@ fn fitting(units: u64) -> u64 {
     if wished < 16 { 16 } else { (1 << wished.ilog2()).clamp(16, 65536) }
 }
 
-/// Where the second superblock of a member stands: in its last page, or erase block.
+/// Where the second superblock of a member stands: in its last page, or block, if these are larger,
+/// or erase block.
 pub(crate) fn last_place(member: &dyn Device) -> u64 {
-    let whole = member.limits().erase.unwrap_or(PAGE);
+    let Limits { block, erase, .. } = member.limits();
+    let whole = erase.unwrap_or(PAGE.max(block.into()));
     (member.len() / whole * whole).saturating_sub(whole)
 }
 

@@ -7,7 +7,7 @@ use conquest_pm::memory::Memory;
 use crate::change::{Change, Step};
 use crate::index::{Count, Word, Words};
 use crate::layout::INLINE;
-use crate::map::{Extent, UNIT_MAX};
+use crate::map::Extent;
 use crate::segments::{Room, Temperature};
 use crate::stream::UNFLUSHED_MAX;
 use crate::transfer::digests;
@@ -57,15 +57,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(count)
     }
 
+    /// Refuses what goes beyond the space: its blocks have all numbers but the last.
     pub(crate) fn check_blocks(&self, block: u64, count: u64) -> Result<()> {
-        let most = UNIT_MAX.saturating_mul(self.per_unit());
-        match block.checked_add(count) {
-            Some(end) if end <= most || most == u64::MAX => Ok(()),
-            _ => {
-                let what = "it goes beyond the end of the space";
-                Err(Error::Range { block, count, what })
-            }
+        if block.checked_add(count).is_some() {
+            return Ok(());
         }
+        Err(Error::Range { block, count, what: "it goes beyond the end of the space" })
     }
 
     /// Reads from block `block` on. What was never written, or was trimmed, reads as zeros.
@@ -375,9 +372,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let per = self.per_unit();
         let (first, last) = (block / per, (block + count - 1) / per);
         for unit in first..=last {
-            let (from, to) = (block.max(unit * per), (block + count).min((unit + 1) * per));
+            // The last unit ends behind the last number that there is.
+            let end = (unit + 1).saturating_mul(per);
+            let (from, to) = (block.max(unit * per), (block + count).min(end));
             let is_hole = self.look(unit, 1)?.iter().all(|piece| piece.found.is_none());
-            if !is_hole && from < to {
+            if !is_hole {
                 self.write(from, &vec![0; ((to - from) * BLOCK) as usize])?;
             }
         }
@@ -408,7 +407,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         })?;
         Ok(found.map(|extent| {
             let first = (extent.unit * per).max(block);
-            (first, extent.end() * per - first)
+            (first, extent.end().saturating_mul(per) - first)
         }))
     }
 }

@@ -60,7 +60,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 at = hole;
                 if let Some(extent) = found {
                     pieces.push(self.located(view, extent));
-                    at = extent.end().max(at + 1);
+                    at = extent.end();
                 }
             }
             Ok(())

@@ -132,7 +132,6 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         // Ranges of the list are apart, so that what is written cuts one of them at most.
         let (mut first, mut last) = (start, end);
         let mut ranges: Vec<_> = List::new(&self.tx).ranges(&self.tx).collect();
-        ranges.sort_unstable();
         ranges.retain(|&(from, to)| {
             let is_apart = to < first || last < from;
             if !is_apart {

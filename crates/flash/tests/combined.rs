@@ -223,8 +223,20 @@ fn chunks_are_on_the_members_in_turn() {
             assert_eq!(found, [chunk + 1; BLOCK]);
         }
     }
-    // Behind whole rounds, nothing is used.
+    // Behind whole rounds, nothing is used, although one of them has more.
+    let mut found = [0; BLOCK];
+    for at in [6 * 8192, 6 * 8192 - 4096] {
+        let len = if at < 6 * 8192 { 8192 } else { 4096 };
+        let bytes = vec![7; len];
+        assert_eq!(errno(striped.write(at, &bytes)), Some(libc::EINVAL));
+        assert_eq!(errno(striped.discard(at, len as u64)), Some(libc::EINVAL));
+        assert_eq!(errno(striped.read(at, &mut vec![0; len])), Some(libc::EINVAL));
+    }
+    assert_eq!(errno(striped.read_copy(0, 6 * 8192, &mut found)), Some(libc::EINVAL));
     assert_eq!(block(&devices[0], 3 * 8192), [0; BLOCK]);
+    assert_eq!(block(&striped, 6 * 8192 - 4096), [6; BLOCK]);
+    // One chunk of each is enough.
+    assert_eq!(Striped::new(several(&[8192, 12_288]).1, 8192).unwrap().len(), 2 * 8192);
     for (chunk, lens) in [
         (2048, &[MIB, MIB][..]),
         (12_288, &[MIB, MIB]),
@@ -252,6 +264,17 @@ fn limits_of_several_are_the_strictest() {
         assert_eq!(Mirrored::new(members.clone()).unwrap().limits(), cached);
         // A chunk of less than the medium writes at once would damage another one.
         assert!(Striped::new(members, 8192).is_err());
+    }
+    // One that keeps what it has in a cache, or discards, is enough for all to be so.
+    for is_cached in [[true, false], [false, true], [false, false]] {
+        for discards in [[true, false], [false, true], [false, false]] {
+            let members = [0, 1].map(|at| {
+                member(Limits { is_cached: is_cached[at], discards: discards[at], ..LIMITS })
+            });
+            let limits = Mirrored::new(members.to_vec()).unwrap().limits();
+            assert_eq!(limits.is_cached, is_cached.contains(&true));
+            assert_eq!(limits.discards, discards.contains(&true));
+        }
     }
     let nand = |pages| -> Arc<dyn Device> {
         Arc::new(Nand::new("nand", Geometry { page: 4096, pages, blocks: 8 }).unwrap())

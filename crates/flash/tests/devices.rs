@@ -189,8 +189,11 @@ fn what_can_not_be_made_leaves_nothing() {
     assert!([libc::ENOSPC, libc::EFBIG].contains(&refused));
     assert!(!place.0.exists());
     std::fs::write(&place.0, "somebody's").unwrap();
-    let refused = FileDevice::create(&place.0, MIB, MODE, &mut told);
-    assert_eq!(errno(refused), Some(libc::EEXIST));
+    // What can't be made anywhere is refused for that.
+    for (len, why) in [(MIB, libc::EEXIST), (0, libc::EINVAL), (4095, libc::EINVAL)] {
+        let refused = FileDevice::create(&place.0, len, MODE, &mut told);
+        assert_eq!(errno(refused), Some(why), "{len}");
+    }
     assert_eq!(std::fs::read(&place.0).unwrap(), b"somebody's");
     let nowhere = place.0.join("below");
     assert_eq!(errno(FileDevice::create(&nowhere, MIB, MODE, &mut told)), Some(libc::ENOTDIR));
@@ -287,7 +290,10 @@ const DIRECTORY: &str = "CONQUEST_FLASH_DIRECTORY";
 fn mounted(options: &str, child: &str) {
     let directory = Place::new(child);
     std::fs::create_dir(&directory.0).unwrap();
-    let script = format!("mount {options} \"$1\" && exec \"$0\" --exact {child} --nocapture");
+    // Who writes more than he may is not to be killed.
+    let script = format!(
+        "trap '' XFSZ && mount {options} \"$1\" && exec \"$0\" --exact {child} --nocapture"
+    );
     let said = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "sh", "-c", &script])
         .args([std::env::current_exe().unwrap(), directory.0.clone()])
@@ -304,6 +310,16 @@ fn file_in_directory() -> Option<FileDevice> {
     Some(FileDevice::create(&path, 4 * MIB, MODE, &mut |_| {}).unwrap())
 }
 
+/// A block device that discards nothing keeps what it is told not to be needed.
+fn keeps_what_is_discarded(device: &FileDevice) {
+    assert!(!device.limits().discards);
+    device.write(0, &vec![1; MIB as usize]).unwrap();
+    device.discard(0, MIB).unwrap();
+    let mut found = vec![0; MIB as usize];
+    device.read(0, &mut found).unwrap();
+    assert!(found.iter().all(|byte| *byte == 1));
+}
+
 /// The child, where nothing goes past the cache.
 #[test]
 fn as_who_has_only_the_cache() {
@@ -313,6 +329,13 @@ fn as_who_has_only_the_cache() {
     assert!((limits.block, limits.is_cached) == (512, true) && limits.physical >= 4096);
     keeps_to_limits(&device);
     is_like_a_model(&device, vec![0; 4 * MIB as usize], 2);
+    // No holes can be made in a file of it.
+    keeps_what_is_discarded(&Loop::new(device.name(), &[]).open());
+    // What the system takes a part of a block of is an error.
+    let len = Some(4096 + 100);
+    let limit = rustix::process::Rlimit { current: len, maximum: len };
+    rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
+    assert_eq!(errno(device.write(0, &[1; 8192])), Some(libc::EIO));
     println!("as expected");
 }
 
@@ -346,6 +369,27 @@ fn a_file_has_to_be_flushed_even_if_its_device_has_not() {
     std::fs::write(&cache, "write back").unwrap();
     outcome.unwrap();
     assert!(!is_cached);
+}
+
+/// The child, where the system takes what is to go past the cache, and lets it go through it.
+#[test]
+fn as_who_is_told_that_nothing_goes_past_the_cache() {
+    let Some(device) = file_in_directory() else { return };
+    let flags = rustix::fs::fcntl_getfl(&device).unwrap();
+    assert!(!device.is_direct() && !flags.contains(OFlags::DIRECT));
+    assert_eq!((device.limits().block, device.limits().physical), (512, 4096));
+    is_like_a_model(&device, vec![0; 4 * MIB as usize], 4);
+    println!("as expected");
+}
+
+/// An ext4 whose journal has all data tells so.
+#[test]
+fn a_file_goes_through_the_cache_where_the_system_says_so() {
+    let (device, _place) = looped("journal", 32 * MIB, &[]);
+    let name = device.0.to_str().unwrap();
+    run("mkfs.ext4", &["-q", name]);
+    let options = format!("-o data=journal {name}");
+    mounted(&options, "as_who_is_told_that_nothing_goes_past_the_cache");
 }
 
 // --- block devices -------------------------------------------------------------------------------
@@ -434,6 +478,11 @@ fn a_device_that_has_become_smaller_fails() {
     let found = &mut found[..4096];
     opened.read(MIB - 8192, found).unwrap();
     assert!(found.iter().all(|byte| *byte == 1));
+    // What is left of it can be used: unlike a file, it does not grow.
+    opened.write(0, &[2; 8192]).unwrap();
+    opened.flush().unwrap();
+    opened.read(4096, found).unwrap();
+    assert!(found.iter().all(|byte| *byte == 2));
 }
 
 /// The kernel tells an error of writing back once. What comes later knows nothing of it.

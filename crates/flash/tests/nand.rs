@@ -3,9 +3,12 @@
 
 mod volumes;
 
-use std::sync::Arc;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 
-use conquest_flash::device::{Device, Geometry, Nand};
+use conquest_flash::device::{Device, Geometry, Limits, Nand};
 use conquest_flash::{Error, NewVolume, Volume, assemble, create};
 use conquest_format::volume::Arrangement;
 use conquest_testkit::Rng;
@@ -136,6 +139,145 @@ fn it_is_one_process_s_at_a_time_and_goes_on_after_it() {
         }
         // It is not closed: packets are not written, and segments have room that nobody uses.
     }
+}
+
+/// What is written by a process that dies in the middle of it, once that is wished.
+struct Dying {
+    device: Nand,
+    /// Pages of the next write that are written, if it is to be the last.
+    last: Mutex<Option<usize>>,
+    /// Where that was.
+    at: Mutex<u64>,
+}
+
+impl Device for Dying {
+    fn name(&self) -> &Path {
+        self.device.name()
+    }
+
+    fn len(&self) -> u64 {
+        self.device.len()
+    }
+
+    fn limits(&self) -> Limits {
+        self.device.limits()
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.device.read(at, into)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let last = self.last.lock().unwrap().take();
+        let Some(pages) = last else {
+            return self.device.write(at, bytes);
+        };
+        let len = bytes.len().min(pages * UNIT as usize);
+        self.device.write(at, &bytes[..len]).unwrap();
+        *self.at.lock().unwrap() = at;
+        resume_unwind(Box::new("it dies"))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
+        self.device.discard(at, len)
+    }
+
+    fn next(&self, at: u64) -> io::Result<u64> {
+        self.device.next(at)
+    }
+
+    fn enter(&self, writer: u64) -> io::Result<bool> {
+        self.device.enter(writer)
+    }
+
+    fn leave(&self, writer: u64) -> io::Result<()> {
+        self.device.leave(writer)
+    }
+
+    fn is_entered(&self, writer: u64) -> io::Result<bool> {
+        self.device.is_entered(writer)
+    }
+
+    fn is_anyone_entered(&self) -> io::Result<bool> {
+        self.device.is_anyone_entered()
+    }
+}
+
+/// A process writes to a volume on `members`, and dies in a flush, which has written so many
+/// `pages` by then: where to, what the volume is to hold, and the next one who has it open.
+fn died_in_a_flush(members: &[Nand], pages: usize) -> (u64, Model, TestVolume) {
+    create(&others(members), &new_volume(Arrangement::Striped)).unwrap();
+    let (last, at) = (Mutex::default(), Mutex::default());
+    let dying = Arc::new(Dying { device: members[0].as_other(), last, at });
+    let mut model = Model::default();
+    let index = {
+        let body = assemble(vec![Arc::clone(&dying) as _]).unwrap();
+        let index = volumes::region_file(&body);
+        let volume = Volume::recover(volumes::opened(&body, &index), &body).unwrap();
+        for unit in 0..12 {
+            let bytes = model.write(unit * 8, 8, unit);
+            volume.write(unit * 8, &bytes).unwrap();
+            if unit == 5 {
+                volume.flush().unwrap();
+            }
+        }
+        *dying.last.lock().unwrap() = Some(pages);
+        assert!(catch_unwind(AssertUnwindSafe(|| volume.flush())).is_err());
+        index
+    };
+    let at = *dying.at.lock().unwrap();
+    drop(dying);
+    let body = assemble(others(members)).unwrap();
+    let volume = Volume::join(volumes::opened(&body, &index), &body).unwrap();
+    (at, model, volume)
+}
+
+#[test]
+fn what_one_that_has_died_began_to_write_is_written_by_the_next_one() {
+    for pages in [0, 1, 3, 100] {
+        let members = [nand("nand", 100)];
+        let (_, mut model, volume) = died_in_a_flush(&members, pages);
+        model.compare(&volume, 200, "before the flush");
+        volume.flush().unwrap();
+        let bytes = model.write(8, 8, 100);
+        volume.write(8, &bytes).unwrap();
+        volume.flush().unwrap();
+        drop(volume);
+        model.compare(&recovered(&members), 200, &format!("{pages} pages"));
+    }
+}
+
+/// What is there of a packet is not what it should be: nobody is told that it was flushed.
+#[test]
+fn what_is_not_as_it_was_to_be_written_is_an_error() {
+    let members = [nand("nand", 100)];
+    let (at, _, volume) = died_in_a_flush(&members, 3);
+    members[0].flip(at + UNIT, 5).unwrap();
+    for _ in 0..2 {
+        let refused = volume.flush().unwrap_err();
+        assert!(matches!(refused, Error::Device { .. } | Error::Failed { .. }), "{refused}");
+    }
+}
+
+#[test]
+fn what_is_blank_is_not_erased() {
+    let members = [nand("nand", 100)];
+    create(&others(&members), &new_volume(Arrangement::Striped)).unwrap();
+    let made = members[0].wear();
+    let volume = recovered(&members);
+    let mut model = Model::default();
+    for unit in 0..600 {
+        let bytes = model.write(unit * 8, 8, unit);
+        volume.write(unit * 8, &bytes).unwrap();
+    }
+    volume.flush().unwrap();
+    // Nothing was begun that had been something else before.
+    assert_eq!(members[0].wear(), made);
+    model.compare(&volume, 600 * 8, "what was never erased");
 }
 
 #[test]

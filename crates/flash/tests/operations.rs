@@ -1,0 +1,423 @@
+//! What is asked of a volume: what is refused, where it goes, what happens to it meanwhile.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+mod meanwhile;
+mod volumes;
+
+use std::sync::Arc;
+
+use conquest_flash::device::{Device, Faults, Faulty, Limits, MemoryDevice, Work};
+use conquest_flash::{Error, NewVolume, RANGES_MAX, create};
+use conquest_format::volume::Arrangement;
+use meanwhile::{open, two};
+use volumes::{Model, TestVolume, UNIT, device, recovered};
+
+const MIB: u64 = 1 << 20;
+
+/// What `outcome` is refused for, as a range that can't be.
+#[track_caller]
+fn refused<T>(outcome: Result<T, Error>) -> &'static str {
+    match outcome.err().unwrap() {
+        Error::Range { what, .. } => what,
+        error => panic!("{error}"),
+    }
+}
+
+fn write(volume: &TestVolume, model: &mut Model, block: u64, count: u64, number: u64) {
+    let bytes = model.write(block, count, number);
+    volume.write(block, &bytes).unwrap();
+}
+
+/// A volume of `segments` segments on a device with faults.
+fn faulty(segments: u64) -> (TestVolume, Arc<Faults>, MemoryDevice) {
+    let (inner, faults) = (device(segments), Arc::new(Faults::default()));
+    let outer = Faulty::new(inner.as_other(), Arc::clone(&faults));
+    (open(Arc::new(outer), None).0, faults, inner)
+}
+
+#[test]
+fn transfers_are_of_whole_blocks_within_the_space() {
+    let device = device(64);
+    let volume = recovered(&device);
+    let what = "transfers are of whole blocks";
+    let odd = vec![1; MIB as usize + 100];
+    assert_eq!(refused(volume.write(0, &odd)), what);
+    assert_eq!(refused(volume.write(0, &odd[..511])), what);
+    assert_eq!(refused(volume.read(0, &mut [0; 513])), what);
+    assert_eq!(refused(volume.write_atomic(&[(0, &[1; 512]), (8, &[1; 100])])), what);
+    let what = "it goes beyond the end of the space";
+    let (last, two) = (u64::MAX - 1, [1; 1024]);
+    assert_eq!(refused(volume.write(last, &two)), what);
+    assert_eq!(refused(volume.read(last, &mut [0; 1024])), what);
+    assert_eq!(refused(volume.write_atomic(&[(0, &two), (last, &two)])), what);
+    assert_eq!(refused(volume.trim(last, 2)), what);
+    assert_eq!(refused(volume.move_blocks(u64::MAX - 7, 0, 8)), what);
+    assert_eq!(refused(volume.move_blocks(0, u64::MAX - 7, 8)), what);
+    // Nothing of all that was done.
+    assert_eq!(volume.allocated(0).unwrap(), None);
+    // The last block that can be named can be used.
+    volume.write(last, &[7; 512]).unwrap();
+    let mut found = [0; 512];
+    volume.read(last, &mut found).unwrap();
+    assert_eq!(found, [7; 512]);
+    assert_eq!(volume.allocated(0).unwrap(), Some((u64::MAX - 7, 7)));
+    volume.trim(last - 3, 4).unwrap();
+    volume.read(last, &mut found).unwrap();
+    assert_eq!(found, [0; 512]);
+    volume.write(last, &[7; 512]).unwrap();
+    volume.trim(last - 100, 101).unwrap();
+    volume.read(last, &mut found).unwrap();
+    assert_eq!(found, [0; 512]);
+}
+
+#[test]
+fn ranges_that_are_written_at_once_do_not_overlap() {
+    let volume = recovered(&device(64));
+    let bytes = [1; 16 * 512];
+    let overlap = "it overlaps with another one that is written at the same time";
+    for ranges in [[0, 15, 100], [15, 0, 100], [100, 0, 15], [0, 100, 0], [8, 16, 23]] {
+        let ranges = ranges.map(|block| (block, &bytes[..]));
+        assert_eq!(refused(volume.write_atomic(&ranges)), overlap);
+        assert_eq!(refused(volume.write_reserved(&ranges)), overlap);
+    }
+    assert_eq!(volume.allocated(0).unwrap(), None);
+    // Beside each other they may be, in whatever order.
+    let mut model = Model::default();
+    let parts: Vec<_> = [32, 0, 16].map(|block| (block, model.write(block, 16, 1))).into();
+    let ranges: Vec<_> = parts.iter().map(|(block, bytes)| (*block, &bytes[..])).collect();
+    volume.write_atomic(&ranges).unwrap();
+    model.compare(&volume, 64, "beside each other");
+    // As many as there can be, and one more.
+    let block = [2; 512];
+    let many: Vec<(u64, &[u8])> = (0..=RANGES_MAX as u64).map(|at| (at * 9, &block[..])).collect();
+    volume.write_atomic(&many[..RANGES_MAX]).unwrap();
+    let error = volume.write_atomic(&many).unwrap_err();
+    let most = RANGES_MAX as u64;
+    let Error::TooMany { wanted, most: found } = error else { panic!("{error}") };
+    assert_eq!((wanted, found), (most + 1, most));
+}
+
+#[test]
+fn only_whole_units_that_do_not_overlap_are_moved_in_so_many_pieces() {
+    let device = device(100);
+    let mut volume = recovered(&device);
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 64, 1);
+    for (from, to, count) in [(1, 80, 8), (0, 81, 8), (0, 80, 9), (0, 80, 4)] {
+        assert_eq!(refused(volume.move_blocks(from, to, count)), "only whole units can be moved");
+    }
+    for (from, to) in [(0, 8), (8, 0), (0, 0)] {
+        let what = "what is moved overlaps with where it goes";
+        assert_eq!(refused(volume.move_blocks(from, to, 16)), what);
+    }
+    // Nothing, which is nowhere, and what ends where it goes to.
+    volume.move_blocks(0, 800, 0).unwrap();
+    volume.move_blocks(0, 0, 0).unwrap();
+    for (from, to) in [(0, 16), (32, 16)] {
+        volume.move_blocks(from, to, 16).unwrap();
+        model.move_blocks(from, to, 16);
+    }
+    model.compare(&volume, 900, "moved");
+    // Every other unit is a piece of its own.
+    let most = RANGES_MAX as u64;
+    for unit in 0..=most {
+        write(&volume, &mut model, 1000 + unit * 16, 8, unit);
+    }
+    let error = volume.move_blocks(1000, 8000, (most + 1) * 16).unwrap_err();
+    assert!(matches!(error, Error::TooMany { wanted, .. } if wanted == most + 1), "{error}");
+    volume.move_blocks(1000, 8000, most * 16).unwrap();
+    model.move_blocks(1000, 8000, most * 16);
+    for round in 0..2 {
+        model.compare(&volume, 8000 + (most + 2) * 16, &format!("moved, {round}"));
+        volume.flush().unwrap();
+        drop(volume);
+        volume = recovered(&device);
+    }
+}
+
+#[test]
+fn parts_of_units_are_trimmed_as_well() {
+    let device = device(64);
+    let mut volume = recovered(&device);
+    let mut model = Model::default();
+    for (number, (block, count)) in (1..).zip([
+        (4, 8),
+        (1, 2),
+        (3, 5),
+        (8, 8),
+        (12, 4),
+        (0, 4),
+        (5, 22),
+        (0, 16),
+        (7, 9),
+        (0, 0),
+    ]) {
+        write(&volume, &mut model, 0, 40, number);
+        volume.trim(block, count).unwrap();
+        model.trim(block, count);
+        model.compare(&volume, 64, &format!("{count} at {block}"));
+        volume.flush().unwrap();
+        drop(volume);
+        volume = recovered(&device);
+        model.compare(&volume, 64, &format!("{count} at {block}, recovered"));
+    }
+    // Where there is nothing, nothing is written.
+    volume.trim(0, 40).unwrap();
+    let asked = volume.info().unwrap().written.asked;
+    volume.trim(1, 20).unwrap();
+    volume.trim(100, 3).unwrap();
+    assert_eq!(volume.info().unwrap().written.asked, asked);
+    assert_eq!(volume.allocated(0).unwrap(), None);
+}
+
+#[test]
+fn what_is_allocated_is_told_from_end_to_end() {
+    let volume = recovered(&device(64));
+    let mut model = Model::default();
+    // In pieces that follow each other in the space only; then two more.
+    for (number, block) in [800, 816, 808, 832, 2000].into_iter().enumerate() {
+        write(&volume, &mut model, block, 8, number as u64);
+    }
+    for (block, found) in [
+        (0, Some((800, 24))),
+        (800, Some((800, 24))),
+        (811, Some((811, 13))),
+        (823, Some((823, 1))),
+        (824, Some((832, 8))),
+        (840, Some((2000, 8))),
+        (2008, None),
+        (u64::MAX, None),
+    ] {
+        assert_eq!(volume.allocated(block).unwrap(), found, "{block}");
+    }
+}
+
+// --- where it goes -------------------------------------------------------------------------------
+
+#[test]
+fn what_is_large_goes_past_the_stream() {
+    let volume = recovered(&device(100));
+    let placed = || volume.info().unwrap().written.placed;
+    let bytes = vec![1; 20 * UNIT as usize];
+    let units = |count: u64| &bytes[..(count * UNIT) as usize];
+    volume.write(0, units(16)).unwrap();
+    assert_eq!(placed(), 0);
+    volume.write(0, units(17)).unwrap();
+    assert_eq!(placed(), 17);
+    // Of what is written at once four times as much goes with the stream.
+    let parts =
+        |count: u64| -> Vec<(u64, &[u8])> { (0..count).map(|at| (at * 1000, units(16))).collect() };
+    volume.write_atomic(&parts(4)).unwrap();
+    assert_eq!(placed(), 17);
+    volume.write_atomic(&parts(5)).unwrap();
+    assert_eq!(placed(), 17 + 16);
+    volume.write_atomic(&[(0, units(17)), (1000, units(16)), (2000, units(1))]).unwrap();
+    assert_eq!(placed(), 17 + 16 + 17);
+}
+
+#[test]
+fn whole_units_are_written_without_reading_any() {
+    let (volume, faults, _) = faulty(64);
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 400, 1);
+    volume.flush().unwrap();
+    let made = faults.made(Work::Read);
+    let asked = volume.info().unwrap().written.asked;
+    for (number, (block, count)) in (2..).zip([(0, 8), (8, 32), (0, 256)]) {
+        write(&volume, &mut model, block, count, number);
+    }
+    assert_eq!(faults.made(Work::Read), made);
+    assert_eq!(volume.info().unwrap().written.asked, asked + 1 + 4 + 32);
+    // Parts of two units, and one between them: both are read, and written as wholes.
+    write(&volume, &mut model, 301, 17, 9);
+    assert_eq!(volume.info().unwrap().written.asked, asked + 37 + 3);
+    model.compare(&volume, 420, "all");
+}
+
+/// Where an open segment turns out to be bad, the write goes elsewhere, and nobody tries again.
+#[test]
+fn a_place_that_can_not_be_written_is_avoided() {
+    let (volume, faults, _) = faulty(100);
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 256, 1);
+    for failures in 1..4 {
+        (0..failures).for_each(|nth| faults.fail(Work::Write, nth, libc::EIO));
+        write(&volume, &mut model, failures * 300, 256, failures);
+        let bad = volume.info().unwrap().segments.bad;
+        assert_eq!(bad, failures * (failures + 1) / 2);
+    }
+    (0..4).for_each(|nth| faults.fail(Work::Write, nth, libc::EIO));
+    let bytes = vec![9; 256 * 512];
+    let error = volume.write(0, &bytes).unwrap_err();
+    assert!(matches!(error, Error::Device { action: "write", .. }), "{error}");
+    model.compare(&volume, 1500, "as it was");
+    write(&volume, &mut model, 0, 256, 10);
+    volume.flush().unwrap();
+    model.compare(&volume, 1500, "afterwards");
+}
+
+#[test]
+fn what_is_not_flushed_is_bounded() {
+    let len = 2 * 65_536 + 200 * MIB;
+    let device = MemoryDevice::new("memory", len, Limits::of_blocks(512)).unwrap();
+    let new = NewVolume {
+        uuid: *b"a volume to test",
+        created: 1,
+        arrangement: Arrangement::Striped,
+        segment: Some(256),
+    };
+    let faults = Arc::new(Faults::default());
+    let outer: Arc<dyn Device> = Arc::new(Faulty::new(device, Arc::clone(&faults)));
+    create(std::slice::from_ref(&outer), &new).unwrap();
+    let (volume, _) = open(outer, None);
+    volume.flush().unwrap();
+    let bytes = vec![1; MIB as usize];
+    for round in 0..2 {
+        let made = faults.made(Work::Flush);
+        for at in 0..64 {
+            volume.write(at * 2048, &bytes).unwrap();
+        }
+        assert_eq!(faults.made(Work::Flush), made, "round {round}: 64 MiB may be");
+        volume.write(0, &bytes[..4096]).unwrap();
+        assert!(faults.made(Work::Flush) > made, "round {round}: no more may be");
+        assert_eq!(volume.info().unwrap().stream.durable, volume.info().unwrap().stream.open);
+    }
+}
+
+/// What is trimmed in many pieces is worked off by those who write afterwards.
+#[test]
+fn who_writes_works_off_what_is_trimmed() {
+    let volume = recovered(&device(200));
+    let mut model = Model::default();
+    for unit in 0..400 {
+        write(&volume, &mut model, unit * 16, 8, unit);
+    }
+    assert_eq!(volume.usage().used, 400);
+    volume.trim(0, 400 * 16).unwrap();
+    assert!(volume.usage().used > 300, "not all at once");
+    for _ in 0..16 {
+        volume.write(10_000, &[1; 4096]).unwrap();
+    }
+    assert_eq!(volume.usage().used, 1);
+    assert!(!volume.trim_some().unwrap());
+}
+
+#[test]
+fn what_is_written_with_what_is_reserved_takes_it_however_much_space_there_is() {
+    let volume = recovered(&device(100));
+    let reserved = || volume.usage().reserved;
+    volume.reserve(0).unwrap();
+    assert_eq!(reserved(), 0);
+    volume.reserve(50).unwrap();
+    let bytes = vec![1; 60 * UNIT as usize];
+    volume.write_reserved(&[(0, &bytes[..10 * UNIT as usize])]).unwrap();
+    assert_eq!(reserved(), 40);
+    volume.write_reserved(&[(0, &bytes[..10 * UNIT as usize])]).unwrap();
+    assert_eq!(reserved(), 40, "it is there already");
+    volume.write(800, &bytes[..10 * UNIT as usize]).unwrap();
+    assert_eq!(reserved(), 40, "not by others");
+    volume.write_reserved(&[(4000, &bytes)]).unwrap();
+    assert_eq!((reserved(), volume.usage().used), (0, 80), "what is not reserved is taken, too");
+    volume.reserve(10).unwrap();
+    assert_eq!((volume.release(4).unwrap(), reserved()), (4, 6));
+    assert_eq!((volume.release(10).unwrap(), reserved()), (6, 0));
+    // All that there is, and not more.
+    let left = volume.usage().capacity - 80;
+    let error = volume.reserve(left + 1).unwrap_err();
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+    volume.reserve(left).unwrap();
+    let error = volume.write(100_000, &[1; 4096]).unwrap_err();
+    assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+}
+
+/// Two processes are given room in one segment by turns.
+#[test]
+fn several_write_past_the_stream_at_once() {
+    let device = device(200);
+    let (_, volume, other) = two(&device);
+    let mut model = Model::default();
+    for number in 0..40 {
+        let by = if number % 2 == 0 { &volume } else { &*other };
+        write(by, &mut model, number * 21 * 8, 21 * 8, number);
+    }
+    model.compare(&volume, 41 * 21 * 8, "one");
+    model.compare(&other, 41 * 21 * 8, "the other");
+}
+
+// --- what happens meanwhile ----------------------------------------------------------------------
+
+/// Who writes a part of a unit reads the rest. What others have done to it by then is not undone.
+#[test]
+fn who_writes_a_part_of_a_unit_undoes_nothing() {
+    let device = device(64);
+    let (meanwhile, volume, other) = two(&device);
+    let mut model = Model::default();
+    let changes: [fn(&TestVolume, &mut Model); 4] = [
+        |other, model| write(other, model, 3, 2, 100),
+        |other, model| {
+            other.trim(0, 16).unwrap();
+            model.trim(0, 16);
+        },
+        |other, model| {
+            other.move_blocks(80, 0, 8).unwrap();
+            model.move_blocks(80, 0, 8);
+        },
+        |other, model| {
+            other.move_blocks(0, 160, 8).unwrap();
+            model.move_blocks(0, 160, 8);
+        },
+    ];
+    for (number, change) in (1..).zip(changes) {
+        write(&volume, &mut model, 0, 240, number);
+        // So that it is read from the device.
+        volume.flush().unwrap();
+        let mut changed = model.clone();
+        let (other, changed_by_other) = (Arc::clone(&other), {
+            change(&recovered_copy(&device), &mut changed);
+            changed.clone()
+        });
+        let mut unused = Model::default();
+        meanwhile.in_next(Work::Read, 0, move || change(&other, &mut unused));
+        let bytes = model.write(1, 1, 50 + number);
+        volume.write(1, &bytes).unwrap();
+        assert!(meanwhile.is_done(), "{number}");
+        model = changed_by_other;
+        model.write(1, 1, 50 + number);
+        model.compare(&volume, 260, &format!("change {number}"));
+    }
+}
+
+/// The volume on a copy of `device`.
+fn recovered_copy(device: &MemoryDevice) -> TestVolume {
+    let mut bytes = vec![0; device.len() as usize];
+    device.read(0, &mut bytes).unwrap();
+    let copy = MemoryDevice::new("copy", device.len(), device.limits()).unwrap();
+    copy.write(0, &bytes).unwrap();
+    recovered(&copy)
+}
+
+/// What has been written to room of its own, and stands in no record yet, is not overwritten,
+/// however much others write.
+#[test]
+fn room_that_was_given_is_kept_until_it_is_used() {
+    let device = device(64);
+    let (meanwhile, volume, other) = two(&device);
+    let mut model = Model::default();
+    for round in 0..3 {
+        let mut others = Model::default();
+        let by_other = Arc::clone(&other);
+        // In the second of two segments that it takes, at least.
+        meanwhile.in_next(Work::Write, 1, move || {
+            for number in 0..1500 {
+                write(&by_other, &mut others, 4000 + number % 50 * 40, 40, number);
+                if number % 20 == 0 {
+                    by_other.flush().unwrap();
+                }
+            }
+        });
+        write(&volume, &mut model, 0, 8 * 40, round);
+        assert!(meanwhile.is_done());
+        model.compare(&volume, 400, &format!("round {round}"));
+    }
+    drop(other);
+}
