@@ -104,6 +104,8 @@ impl<'v, M: Memory, H: Host> Change<'v, M, H> {
         if self.tx.root(Word::TrimCount) > 0 {
             self.make_trim_room(1)?;
         }
+        // What is there already is assigned without asking for room.
+        self.make_room(ENTRIES)?;
         let map = self.volume.map;
         let mut removed = self.removed(packet);
         while !map.assign(&mut self.tx, extent, ROOM, &mut removed)? {

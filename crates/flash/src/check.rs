@@ -53,6 +53,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// changes it: what is wrong, and all extents.
     pub(crate) fn check_index(&self) -> Result<(Vec<Finding>, Vec<Extent>)> {
         self.change(|change| {
+            // What was moved is in the map twice until that is done where it was.
+            while change.trim_some()? {}
             let words = &change.tx;
             self.map.check(words, &mut Reachable::default())?;
             let mut found = Vec::new();

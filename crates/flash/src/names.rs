@@ -92,6 +92,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         if self.tx.segment(segment, Of::NamesCount) < most {
             return Ok(());
         }
+        // The newest entries may be in an object of this very transaction, which nobody can read.
+        self.part()?;
         let at = self.tx.segment_at(segment, Of::Names);
         let mut old = self.tx.word(at);
         let live = self.live_extents(segment)?;

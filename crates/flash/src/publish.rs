@@ -22,8 +22,6 @@ const EACH: u64 = 12;
 /// Entries for what is counted of one segment, and of all.
 const OF_SEGMENT: u64 = 2;
 const OF_ALL: u64 = 3;
-/// Entries that adding a record takes, if it is not the first one of its packet.
-const OF_RECORD: u64 = 2;
 
 /// Units that were copied.
 pub(crate) struct Copied {
@@ -191,7 +189,6 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             let digests = digests.get(within as usize..(within + extent.len) as usize);
             let words = self.volume.sums(place, room.generation, digests.unwrap_or_default());
             let sums = Sums::new(&words, extent.len);
-            self.make_room(OF_RECORD)?;
             self.append(&Record::Write { unit: extent.unit, place, len: extent.len, sums }, true)?;
         }
         Ok(())

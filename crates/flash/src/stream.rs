@@ -26,6 +26,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     /// Adds `record`. If it is the `last` of those that happen together, they count from now on.
     pub(crate) fn append(&mut self, record: &Record<'_>, last: bool) -> Step<()> {
         self.ensure_words(record.words())?;
+        // Those before it may be many.
+        self.make_room(RECORD_ENTRIES)?;
         let (packet, used) = packet_of(self.tx.root(Word::End));
         self.put_record(record, last, packet, used)?;
         let end = position(packet, used + record.words());
@@ -250,6 +252,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
 const AT_ONCE: u64 = 1 << 20;
 /// How long one who waits for packets that others write lets them get on.
 const PATIENCE: Duration = Duration::from_micros(100);
+/// Entries that adding a record takes.
+const RECORD_ENTRIES: u64 = 2;
 /// Entries that sealing a packet and opening another one takes, with a segment begun.
 const RING_ENTRIES: u64 = 80;
 
@@ -303,9 +307,10 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
         }
         let mut written = Vec::new();
         let result = self.write_claimed(&claimed, &mut written);
-        self.change(|change| change.note_written(&claimed, &written))?;
+        let noted = self.change(|change| change.note_written(&claimed, &written));
         self.packets_written.1.notify_all();
-        result
+        // Why it failed says more than that the volume has.
+        result.and(noted)
     }
 
     /// Writes the packets that this process has `claimed`, those beside each other as one; which

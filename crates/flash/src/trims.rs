@@ -140,6 +140,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             is_apart
         });
         ranges.push((first, last));
+        // Other records may have been applied before this one.
+        self.make_room(ENTRIES)?;
         self.set_trims(&ranges)?;
         Ok(())
     }

@@ -344,6 +344,44 @@ fn several_write_past_the_stream_at_once() {
     model.compare(&other, 41 * 21 * 8, "the other");
 }
 
+/// Small units in large segments: each segment is known by thousands of names, before and after a
+/// restart, when it is cleaned, and when what is in it goes to and fro.
+#[test]
+fn a_segment_may_be_known_by_thousands_of_names() {
+    let device = MemoryDevice::new("memory", 2 * 65_536 + 640 * MIB, Limits::of_blocks(512));
+    let device = device.unwrap();
+    let new = NewVolume {
+        uuid: *b"a volume to test",
+        created: 1,
+        arrangement: Arrangement::Striped,
+        segment: Some(4096),
+    };
+    create(&[Arc::new(device.as_other())], &new).unwrap();
+    let mut volume = recovered(&device);
+    let mut model = Model::default();
+    for unit in 0..6000 {
+        write(&volume, &mut model, unit * 16, 8, unit);
+    }
+    for round in 0..2 {
+        assert_eq!(volume.check().unwrap(), [], "{round}");
+        model.compare(&volume, 2000, "restarted");
+        volume.flush().unwrap();
+        if round == 0 {
+            volume.checkpoint().unwrap();
+        }
+        drop(volume);
+        volume = recovered(&device);
+    }
+    // More names than units, of which most are not so any more.
+    for round in 0..60 {
+        let (from, to) = if round % 2 == 0 { (0, 100_000) } else { (100_000, 0) };
+        volume.move_blocks(from, to, 250 * 16).unwrap_or_else(|e| panic!("{round}: {e}"));
+        model.move_blocks(from, to, 250 * 16);
+    }
+    assert_eq!(volume.check().unwrap(), []);
+    model.compare(&volume, 5000, "moved");
+}
+
 // --- what happens meanwhile ----------------------------------------------------------------------
 
 /// Who writes a part of a unit reads the rest. What others have done to it by then is not undone.
