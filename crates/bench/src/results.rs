@@ -1,5 +1,6 @@
 //! What was found.
 
+mod bounded;
 mod effect;
 mod pair;
 
@@ -11,6 +12,7 @@ use crate::statistics::{self, Interval, Verdict, steady_from};
 use crate::stopwatch::{BATCH, Batch};
 use crate::target::Survives;
 
+pub use bounded::Bounded;
 pub use effect::Shown;
 pub use pair::Paired;
 
