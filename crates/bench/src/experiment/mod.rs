@@ -20,6 +20,7 @@ mod volume_amplification;
 mod volume_opening;
 mod volume_pair;
 mod volume_reads;
+mod volume_wear;
 mod volume_writes;
 
 use crate::calls::CallError;
@@ -283,7 +284,7 @@ pub trait Experiment: Sync {
 }
 
 /// All of them.
-pub const ALL: [&dyn Experiment; 23] = [
+pub const ALL: [&dyn Experiment; 24] = [
     &sprite_small::SpriteSmall,
     &sprite_large::ORIGINAL,
     &sprite_large::CORRECTED,
@@ -302,6 +303,7 @@ pub const ALL: [&dyn Experiment; 23] = [
     &volume_writes::VolumeWrites,
     &volume_amplification::VolumeAmplification,
     &volume_opening::VolumeOpening,
+    &volume_wear::VolumeWear,
     &programs::POSTMARK,
     &programs::BONNIE,
     &programs::FIO,
