@@ -17,6 +17,7 @@ mod sprite_large;
 mod sprite_small;
 mod throughput;
 mod volume_amplification;
+mod volume_filesystems;
 mod volume_opening;
 mod volume_pair;
 mod volume_reads;
@@ -184,6 +185,8 @@ pub enum On {
     Device,
     /// Memory of its own.
     Memory,
+    /// A file system on a volume, and the same on a bare device.
+    Twins,
 }
 
 impl On {
@@ -194,6 +197,7 @@ impl On {
             On::Files => &["ramfs", "tmpfs", "ext4", "conquest", "fuse"],
             On::Device => &["disk", "loop"],
             On::Memory => &["memory"],
+            On::Twins => &["volume-ext3", "volume-ext4", "volume-xfs"],
         }
     }
 }
@@ -284,7 +288,7 @@ pub trait Experiment: Sync {
 }
 
 /// All of them.
-pub const ALL: [&dyn Experiment; 24] = [
+pub const ALL: [&dyn Experiment; 25] = [
     &sprite_small::SpriteSmall,
     &sprite_large::ORIGINAL,
     &sprite_large::CORRECTED,
@@ -304,6 +308,7 @@ pub const ALL: [&dyn Experiment; 24] = [
     &volume_amplification::VolumeAmplification,
     &volume_opening::VolumeOpening,
     &volume_wear::VolumeWear,
+    &volume_filesystems::VolumeFilesystems,
     &programs::POSTMARK,
     &programs::BONNIE,
     &programs::FIO,

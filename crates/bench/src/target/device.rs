@@ -28,16 +28,15 @@ pub(super) fn lack() -> Option<String> {
 pub(super) struct Backing {
     file: File,
     bytes: u64,
-    /// Where it is, for messages.
-    directory: PathBuf,
 }
 
-/// A device that is set up; it goes when what is mounted from it has gone.
+/// A device that is set up; it goes when this has gone, and all who have it open or mounted.
 pub(super) struct Device {
     /// Its name.
     pub(super) path: PathBuf,
     /// Whether it goes past the page cache of the file system below.
     pub(super) is_direct: bool,
+    _open: File,
 }
 
 impl Backing {
@@ -58,7 +57,7 @@ impl Backing {
             file.write_all(&piece).map_err(named())?;
         }
         file.sync_all().map_err(named())?;
-        Ok(Backing { file, bytes, directory: directory.to_owned() })
+        Ok(Backing { file, bytes })
     }
 
     /// The file.
@@ -71,35 +70,47 @@ impl Backing {
         self.bytes
     }
 
+    /// The file, as others can name it while this process has it.
+    pub(super) fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+    }
+
     /// A device on it.
     ///
     /// # Errors
     /// What `losetup` says.
     pub(super) fn attach(&self) -> Result<Device> {
-        let own = std::process::id();
-        let file = format!("/proc/{own}/fd/{}", self.file.as_raw_fd());
-        let direct = ["--find", "--show", "--direct-io=on", &file];
-        let through = ["--find", "--show", &file];
-        let (path, is_direct) = match program::run("losetup", &direct) {
-            Ok(path) => (path, true),
-            Err(_) => (program::run("losetup", &through)?, false),
-        };
-        if path.is_empty() {
-            return Err(Error::Target {
-                target: self.directory.display().to_string(),
-                reason: "losetup names no device".into(),
-            });
-        }
-        Ok(Device { path: PathBuf::from(path), is_direct })
+        let file = self.path();
+        attach(&file, &["--direct-io=on"]).or_else(|_| attach(&file, &[]))
     }
 }
 
-impl Device {
-    /// Lets it go: at once, or when it is unmounted.
-    ///
-    /// # Errors
-    /// What `losetup` says.
-    pub(super) fn let_go(&self) -> Result<()> {
-        program::run("losetup", &["--detach", &self.path.to_string_lossy()]).map(drop)
+/// A device on `file`, made with `options` of `losetup`.
+///
+/// # Errors
+/// What `losetup` and the system say.
+pub(super) fn attach(file: &Path, options: &[&str]) -> Result<Device> {
+    let file = file.to_string_lossy();
+    let mut words = vec!["--find", "--show"];
+    words.extend(options);
+    words.push(&file);
+    let path = program::run("losetup", &words)?;
+    if path.is_empty() {
+        let reason = "losetup names no device".to_owned();
+        return Err(Error::Target { target: file.into_owned(), reason });
     }
+    let opened = File::open(&path).map_err(Error::system(&path));
+    // From now on it lives as long as somebody has it.
+    let gone = program::run("losetup", &["--detach", &path]);
+    let _open = opened?;
+    gone?;
+    let is_direct = is_direct(Path::new(&path));
+    Ok(Device { path: PathBuf::from(path), is_direct, _open })
+}
+
+/// Whether the loop device at `path` goes past the page cache below.
+fn is_direct(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    let said = std::fs::read_to_string(Path::new("/sys/block").join(name).join("loop/dio"));
+    said.is_ok_and(|said| said.trim() == "1")
 }
