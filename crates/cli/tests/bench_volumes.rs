@@ -5,7 +5,8 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -158,8 +159,8 @@ fn devices_of_volumes_are_for_them_alone_and_go_with_the_program() {
     dies_with_its_devices("volume-writes", "loop", "/loop/#", disk);
 }
 
-/// The exporter, the loop devices and what is mounted on them go with who is killed meanwhile, and
-/// with who is asked to end.
+/// The exporter, loop devices and what is mounted on them go with who is killed meanwhile, alone
+/// or with all who work for him, and with who is asked to end.
 #[test]
 fn nothing_is_left_of_file_systems_on_volumes() {
     need_root();
@@ -171,17 +172,87 @@ fn nothing_is_left_of_file_systems_on_volumes() {
     let said = refused(1, ["bench", "volume-filesystems", "--size", "smoke", "--on", "ext4"]);
     assert!(said.contains("left out: it is not on a volume"), "{said}");
     for target in ["volume-ext4", "volume-xfs"] {
-        dies_with_its_devices("volume-filesystems", target, "/shown/space", disk);
+        // The exporter shows the space; the one file system is mounted; both are, or are used.
+        let moments = [("/shown - fuse", 0), ("/volume", 0), ("/device", 0), ("/device", 700)];
+        for (mounted, later) in moments {
+            let bench = Measuring::begin(target, disk, mounted);
+            std::thread::sleep(Duration::from_millis(later));
+            kill_process(bench.pid(), Signal::KILL).unwrap();
+            bench.leaves_nothing(scratch.path());
+        }
+        let bench = Measuring::begin(target, disk, "/device");
+        for pid in bench.all() {
+            // Who has ended by itself is not there.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        bench.leaves_nothing(scratch.path());
     }
-    let mut bench = command(None);
-    bench.args(["bench", "volume-filesystems", "--on", "volume-ext3", "--disk", disk]);
-    let mut bench = bench.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let of_it = |before: &str| new_devices(before, "/volume-ext3/shown/space");
-    await_that(|| of_it("") > 0);
-    kill_process(Pid::from_child(&bench), Signal::TERM).unwrap();
-    bench.wait().unwrap();
-    await_that(|| of_it("") == 0);
-    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+    let bench = Measuring::begin("volume-ext3", disk, "/device");
+    kill_process(bench.pid(), Signal::TERM).unwrap();
+    bench.leaves_nothing(scratch.path());
+}
+
+/// The program, while it measures file systems on volumes.
+struct Measuring {
+    child: Child,
+    /// Its mounts.
+    namespace: PathBuf,
+    /// Loop devices that were there before.
+    before: String,
+}
+
+impl Measuring {
+    /// Lets it measure on `target`, until what `mounted` says is mounted: a directory, and how.
+    #[track_caller]
+    fn begin(target: &str, disk: &str, mounted: &str) -> Measuring {
+        let before = loop_devices();
+        let mut bench = command(None);
+        // Many small rounds: it is at work until it is killed.
+        bench.args(["bench", "volume-filesystems", "--on", target, "--size", "smoke"]);
+        bench.args(["--rounds", "100", "--disk", disk]).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = bench.spawn().unwrap();
+        let (directory, kind) = mounted.split_once(" - ").unwrap_or((mounted, ""));
+        let is_it = |line: &str| {
+            let is_there = line.split(' ').nth(4).is_some_and(|point| point.ends_with(directory));
+            is_there && line.contains(&format!(" - {kind}"))
+        };
+        let mounts = format!("/proc/{}/mountinfo", child.id());
+        await_that(|| {
+            let text = std::fs::read_to_string(&mounts).unwrap();
+            text.lines().any(|line| line.contains(target) && is_it(line))
+        });
+        let namespace = std::fs::read_link(format!("/proc/{}/ns/mnt", child.id())).unwrap();
+        Measuring { child, namespace, before }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// All processes that have its mounts, or were told one of its files.
+    fn all(&self) -> Vec<Pid> {
+        let file = format!("/proc/{}/fd/", self.child.id());
+        let is_of_it = |place: &Path| {
+            let mounts = std::fs::read_link(place.join("ns/mnt"));
+            let words = std::fs::read(place.join("cmdline")).unwrap_or_default();
+            mounts.is_ok_and(|mounts| mounts == self.namespace) || text(&words).contains(&file)
+        };
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let own = processes.filter(|entry| is_of_it(&entry.path()));
+        let numbers = own.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        numbers.filter_map(Pid::from_raw).collect()
+    }
+
+    /// It ends, and all that it has made goes.
+    #[track_caller]
+    fn leaves_nothing(mut self, disk: &Path) {
+        support::wait(&mut self.child);
+        await_that(|| self.all().is_empty());
+        for word in ["/shown/space", disk.to_str().unwrap()] {
+            await_that(|| new_devices(&self.before, word) == 0);
+        }
+        assert_eq!(std::fs::read_dir(disk).unwrap().count(), 0);
+    }
 }
 
 /// How many loop devices there are on files whose names contain `word`, and were not `before`.
@@ -209,6 +280,6 @@ fn dies_with_its_devices(experiment: &str, target: &str, word: &str, disk: &str)
     let mut bench = bench.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     await_that(|| new_devices(&before, word) > 0);
     kill_process(Pid::from_child(&bench), Signal::KILL).unwrap();
-    bench.wait().unwrap();
+    support::wait(&mut bench);
     await_that(|| new_devices(&before, word) == 0);
 }

@@ -4,6 +4,7 @@
 //! when nobody has it open, and the device lets go of it when it is unmounted: nothing is left behind,
 //! even if this process is killed.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,6 +16,14 @@ use crate::program;
 use crate::random::Random;
 use crate::{Error, Result};
 
+/// Makes a device, opens it, sees to it that it goes when nobody has it open, and tells its name; has
+/// it open until standard input ends. It is a process of its own, which goes on if this one is
+/// killed: there is no moment at which a device is left.
+const ATTACH: &str = r#"
+    device=$(losetup --find --show "$@") || exit
+    command exec 3<"$device"
+    losetup --detach "$device" && echo "$device" && read -r _
+"#;
 /// Bytes written at once.
 const PIECE: usize = 1 << 20;
 
@@ -40,11 +49,24 @@ pub(super) struct Device {
 }
 
 impl Backing {
-    /// A file of `bytes` bytes in `directory`.
+    /// A file of `bytes` bytes at random in `directory`.
     ///
     /// # Errors
     /// What the system says: no space.
     pub(super) fn new(directory: &Path, bytes: u64) -> Result<Backing> {
+        Backing::of(directory, bytes, &Random::new(bytes).bytes(PIECE))
+    }
+
+    /// The same, of zeros, which are written too.
+    ///
+    /// # Errors
+    /// What the system says: no space.
+    pub(super) fn of_zeros(directory: &Path, bytes: u64) -> Result<Backing> {
+        Backing::of(directory, bytes, &vec![0; PIECE])
+    }
+
+    /// The same, of repeats of `piece`.
+    fn of(directory: &Path, bytes: u64, piece: &[u8]) -> Result<Backing> {
         let named = || {
             Error::system(&format!("a device of {} MiB in {}", bytes >> 20, directory.display()))
         };
@@ -52,9 +74,8 @@ impl Backing {
         let opened: OwnedFd = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|error| named()(error.into()))?;
         let mut file = File::from(opened);
-        let piece = Random::new(bytes).bytes(PIECE);
         for _ in 0..bytes.div_ceil(PIECE as u64) {
-            file.write_all(&piece).map_err(named())?;
+            file.write_all(piece).map_err(named())?;
         }
         file.sync_all().map_err(named())?;
         Ok(Backing { file, bytes })
@@ -90,20 +111,13 @@ impl Backing {
 /// # Errors
 /// What `losetup` and the system say.
 pub(super) fn attach(file: &Path, options: &[&str]) -> Result<Device> {
-    let file = file.to_string_lossy();
-    let mut words = vec!["--find", "--show"];
-    words.extend(options);
-    words.push(&file);
-    let path = program::run("losetup", &words)?;
-    if path.is_empty() {
-        let reason = "losetup names no device".to_owned();
-        return Err(Error::Target { target: file.into_owned(), reason });
-    }
-    let opened = File::open(&path).map_err(Error::system(&path));
-    // From now on it lives as long as somebody has it.
-    let gone = program::run("losetup", &["--detach", &path]);
-    let _open = opened?;
-    gone?;
+    let mut words = vec![OsStr::new("-c"), OsStr::new(ATTACH), OsStr::new("losetup")];
+    words.extend(options.iter().map(OsStr::new));
+    words.push(file.as_os_str());
+    let (path, waiting) = program::until_told("sh", &words)?;
+    // From now on it lives as long as this process has it.
+    let _open = File::open(&path).map_err(Error::system(&path))?;
+    drop(waiting);
     let is_direct = is_direct(Path::new(&path));
     Ok(Device { path: PathBuf::from(path), is_direct, _open })
 }

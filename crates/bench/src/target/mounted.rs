@@ -39,8 +39,9 @@ impl Target for Mounted {
         let is_root = rustix::process::geteuid().is_root();
         let options: &[&str] = if is_root { &["-o", "allow_other"] } else { &[] };
         let words = ["mount", "-f"].iter().chain(options).map(Path::new);
-        let arguments: Vec<&Path> = words.chain([core.as_path(), point.as_path()]).collect();
-        let server = Server::start("fuse", &self.program, &arguments, &point, self.limit)?;
+        let words = std::iter::once(self.program.as_path()).chain(words);
+        let command: Vec<&Path> = words.chain([core.as_path(), point.as_path()]).collect();
+        let server = Server::start("fuse", &self.program, &command, &point, self.limit)?;
         self.server = Some(server);
         store::give(&point, owner)
     }

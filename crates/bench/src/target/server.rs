@@ -3,11 +3,9 @@
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{Error, Result};
+use crate::{Error, Result, guardian};
 
 /// Longest wait for the mount, and for its end.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
@@ -19,17 +17,13 @@ pub(super) const NAP: Duration = Duration::from_millis(2);
 /// The kernel's number for FUSE.
 const FUSE: i64 = 0x6573_5546;
 
-/// A process that serves. It is killed when this is dropped, when this process ends, and if it is
-/// still there when everything should long be over: so nobody waits for it for ever.
+/// A process that serves, with the [guardian](crate::guardian) that ends it when this is dropped,
+/// when this process ends, and if it is still there when everything should long be over: so nobody
+/// waits for it for ever.
 pub(super) struct Server {
     target: &'static str,
-    child: Arc<Mutex<Child>>,
-    /// The watch ends with it.
-    _over: Sender<()>,
-}
-
-fn lock(child: &Mutex<Child>) -> MutexGuard<'_, Child> {
-    child.lock().unwrap_or_else(PoisonError::into_inner)
+    /// It does so when its standard input ends, and ends after it.
+    guardian: Child,
 }
 
 /// Whether a mount of FUSE is at `point`.
@@ -38,34 +32,27 @@ pub(super) fn is_mounted(point: &Path) -> bool {
 }
 
 impl Server {
-    /// Starts `program` with `arguments`, which is to mount something at `point`, and waits until
-    /// it has. What is measured there takes no longer than `limit`. Errors name `target`.
+    /// Starts `command`, which is to mount something at `point`, and waits until it has. What is
+    /// measured there takes no longer than `limit`. The guardian is the program `program`. Errors
+    /// name `target`.
     ///
     /// # Errors
     /// What it says if it does not; if it takes too long.
     pub(super) fn start(
         target: &'static str,
         program: &Path,
-        arguments: &[&Path],
+        command: &[&Path],
         point: &Path,
         limit: Duration,
     ) -> Result<Server> {
-        // If this process is killed, so is the server, and with it the namespace goes.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(program).args(arguments);
-        command.process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let child = command.spawn().map_err(Error::system("conquest"))?;
-        let child = Arc::new(Mutex::new(child));
-        let (over, is_over) = channel();
-        let watched = Arc::clone(&child);
-        std::thread::spawn(move || {
-            if is_over.recv_timeout(limit + AROUND) == Err(RecvTimeoutError::Timeout) {
-                // It may end at this moment.
-                let _ = lock(&watched).kill();
-            }
-        });
-        let server = Server { target, child, _over: over };
+        let mut guardian = Command::new(program);
+        guardian.arg(guardian::ARGUMENT).arg((limit + AROUND).as_secs().to_string());
+        guardian.arg("--").args(command);
+        // Signals of the terminal are for this process, which has to end everything in order.
+        guardian.process_group(0);
+        guardian.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let guardian = guardian.spawn().map_err(Error::system("conquest"))?;
+        let mut server = Server { target, guardian };
         server.await_mount(point)?;
         Ok(server)
     }
@@ -74,12 +61,12 @@ impl Server {
         Error::Target { target: self.target.to_owned(), reason: reason.into() }
     }
 
-    fn await_mount(&self, point: &Path) -> Result<()> {
+    fn await_mount(&mut self, point: &Path) -> Result<()> {
         let begin = Instant::now();
         while !is_mounted(point) {
-            if lock(&self.child).try_wait().ok().flatten().is_some() {
+            if self.guardian.try_wait().ok().flatten().is_some() {
                 let mut said = String::new();
-                if let Some(from) = &mut lock(&self.child).stderr {
+                if let Some(from) = &mut self.guardian.stderr {
                     // What can't be read is not told.
                     let _ = std::io::Read::read_to_string(from, &mut said);
                 }
@@ -97,10 +84,10 @@ impl Server {
     ///
     /// # Errors
     /// If it had to.
-    pub(super) fn end(self) -> Result<()> {
+    pub(super) fn end(mut self) -> Result<()> {
         let begin = Instant::now();
         while begin.elapsed() < LIMIT {
-            if lock(&self.child).try_wait().map_err(Error::system("the server"))?.is_some() {
+            if self.guardian.try_wait().map_err(Error::system("the server"))?.is_some() {
                 return Ok(());
             }
             std::thread::sleep(NAP);
@@ -110,15 +97,15 @@ impl Server {
     }
 
     /// Ends it at once: who waits for it has an error.
-    pub(super) fn kill(&self) {
-        // It may end at this moment.
-        let _ = lock(&self.child).kill();
+    pub(super) fn kill(&mut self) {
+        drop(self.guardian.stdin.take());
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
-        let _ = lock(&self.child).wait();
+        // It may have been waited for.
+        let _ = self.guardian.wait();
     }
 }

@@ -2,7 +2,8 @@
 //! length that has what the volume's device has below it.
 //!
 //! Both are on loop devices with direct I/O and blocks of 4 KiB. Below the one is the file that
-//! `conquest volume export` shows, below the other a file on the disk, which was written in full.
+//! `conquest volume export` shows, below the other a file on the disk. That file and the one below the
+//! volume were written in full, with zeros, which is what is read from a new volume too.
 //! Files are without names, so that all of it goes with this process, however that ends.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime};
 
 use conquest_format::volume::Arrangement;
-use rustix::mount::UnmountFlags;
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, UnmountFlags};
 
 use super::device::{self, Backing};
 use super::kernel::Kernel;
@@ -27,6 +29,9 @@ pub const ON_VOLUME: &str = "volume";
 pub const ON_DEVICE: &str = "device";
 /// The file that an exporter shows.
 const SPACE: &str = "space";
+/// The exporter has mounts of its own, without the file systems on what it shows: even if all
+/// processes are killed at once, it is not the one that unmounts those.
+const APART: [&str; 4] = ["unshare", "--mount", "--propagation", "unchanged"];
 /// Bytes of a block of both devices: parts of a unit are never written.
 const SECTOR: &str = "4096";
 
@@ -62,6 +67,7 @@ impl Twins {
             let path = directory.join(name);
             std::fs::create_dir(&path).map_err(Error::system(&path.display().to_string()))?;
         }
+        share(&directory.join("shown"))?;
         let kernel = |name| Kernel::new(kind, directory.join(name), making.disk.clone());
         Ok(Twins {
             on_volume: kernel(ON_VOLUME),
@@ -91,7 +97,7 @@ impl Twins {
             Some(disk) if disk.bytes() == bytes => disk,
             _ => {
                 directory::has_space(&self.making.disk, 2 * bytes)?;
-                Backing::new(&self.making.disk, bytes)?
+                Backing::of_zeros(&self.making.disk, bytes)?
             }
         };
         let path = disk.path();
@@ -108,11 +114,13 @@ impl Twins {
         conquest_flash::create_at(&[disk], &new, true)
             .map_err(|error| self.failed(error.to_string()))?;
         let index = self.directory.join("index");
-        let words = ["volume", "export", "--foreground", "--log-level", "error", "--index"];
-        let mut arguments: Vec<&Path> = words.iter().map(Path::new).collect();
-        arguments.extend([index.as_path(), Path::new("--fuse"), point.as_path(), disk]);
         let (program, limit) = (&self.making.program, self.limit);
-        self.server = Some(Server::start(self.label, program, &arguments, &point, limit)?);
+        let mut command: Vec<&Path> = APART.iter().map(Path::new).collect();
+        command.push(program);
+        let words = ["volume", "export", "--foreground", "--log-level", "error", "--index"];
+        command.extend(words.iter().map(Path::new));
+        command.extend([index.as_path(), Path::new("--fuse"), point.as_path(), disk]);
+        self.server = Some(Server::start(self.label, program, &command, &point, limit)?);
         Ok(point.join(SPACE))
     }
 
@@ -139,7 +147,7 @@ impl Twins {
             });
             let done = is_done.recv_timeout(LIMIT);
             if done.is_err()
-                && let Some(server) = &self.server
+                && let Some(server) = &mut self.server
             {
                 server.kill();
             }
@@ -168,6 +176,14 @@ impl Twins {
     }
 }
 
+/// Lets what others mount at `point`, who had this process's mounts, be seen here, and the other way
+/// round.
+fn share(point: &Path) -> Result<()> {
+    let named = |error: Errno| Error::system(&point.display().to_string())(error.into());
+    rustix::mount::mount_bind(point, point).map_err(named)?;
+    rustix::mount::mount_change(point, MountPropagationFlags::SHARED).map_err(named)
+}
+
 impl Target for Twins {
     fn make(&mut self, need: Need, owner: Option<(u32, u32)>) -> Result<()> {
         let disk = self.make_disk(need.bytes)?;
@@ -176,7 +192,7 @@ impl Target for Twins {
         let len = std::fs::metadata(&space).map_err(named())?.len();
         let bare = match self.bare.take() {
             Some(bare) if bare.bytes() == len => bare,
-            _ => Backing::new(&self.making.disk, len)?,
+            _ => Backing::of_zeros(&self.making.disk, len)?,
         };
         let path = bare.path();
         self.bare = Some(bare);
@@ -218,9 +234,9 @@ fn described(len: u64, volume: Vec<String>, device: &[String]) -> Vec<String> {
              synced survives power, what was written survives the exporter"
         ),
         format!(
-            "{ON_DEVICE}: on a file of {mebibytes} MiB, written in full, on the same disk; a flush \
-             of the loop device syncs the file: what was synced survives power"
+            "{ON_DEVICE}: on a file of {mebibytes} MiB on the same disk; a flush of the loop device syncs the file: what was synced survives power"
         ),
+        "both: their files were written in full, with zeros".to_owned(),
         format!("both: loop devices with direct I/O, blocks of {SECTOR} bytes"),
     ];
     match volume == device {
@@ -238,7 +254,7 @@ impl Drop for Twins {
         // Nobody is left who could be told, and whatever is left goes with the namespace.
         let _ = self.remove();
         drop(self.server.take());
-        let _ = rustix::mount::unmount(self.point(), UnmountFlags::DETACH);
+        while rustix::mount::unmount(self.point(), UnmountFlags::DETACH).is_ok() {}
     }
 }
 
@@ -252,8 +268,8 @@ mod tests {
         let said = described(64 << 20, made("x"), &made("x"));
         assert!(said[0].starts_with("volume: ") && said[0].contains(" survives power"));
         assert!(said[1].starts_with("device: ") && said[1].contains("64 MiB"));
-        assert_eq!(said[3..], ["both: mkfs x"]);
+        assert_eq!(said[4..], ["both: mkfs x"]);
         let said = described(64 << 20, made("x"), &made("y"));
-        assert_eq!(said[3..], ["volume: mkfs x", "device: mkfs y"]);
+        assert_eq!(said[4..], ["volume: mkfs x", "device: mkfs y"]);
     }
 }
