@@ -11,6 +11,7 @@
 
 pub mod calls;
 pub mod experiment;
+pub mod guardian;
 pub mod machine;
 pub mod operation;
 pub mod parameters;

@@ -1,5 +1,6 @@
 //! What was found.
 
+mod bounded;
 mod effect;
 mod pair;
 
@@ -11,6 +12,7 @@ use crate::statistics::{self, Interval, Verdict, steady_from};
 use crate::stopwatch::{BATCH, Batch};
 use crate::target::Survives;
 
+pub use bounded::Bounded;
 pub use effect::Shown;
 pub use pair::Paired;
 
@@ -113,10 +115,12 @@ pub struct Found {
 }
 
 impl Found {
-    /// Whether its targets are compared: devices are not, of which each has its own measure in it.
+    /// Whether its targets are compared: devices and twins are not, of which each has its own
+    /// measure in it.
     #[must_use]
     pub fn is_compared(&self) -> bool {
-        experiment::find(self.experiment).is_none_or(|one| one.on() != On::Device)
+        let on = experiment::find(self.experiment).map(|one| one.on());
+        !matches!(on, Some(On::Device | On::Twins))
     }
 
     /// How `row` compares with `base`, if that means anything.

@@ -148,7 +148,7 @@ pub fn run(plan: &Plan, room: Option<&Room>, watcher: &mut dyn Watcher) -> Resul
     }
     let mut targets = Vec::new();
     for wanted in &plan.targets {
-        let target = target::target(&wanted.name, &plan.making, room)?;
+        let target = target::target(&wanted.name, &plan.making, plan.limit, room)?;
         targets.push(Alive {
             wanted,
             target,
@@ -260,7 +260,17 @@ impl Point<'_> {
             }
             done = (round + 1) * targets.len();
         }
+        self.tell_twins(targets, watcher);
         found
+    }
+
+    /// Tells what both sides of twins are, as nothing else in the table says what they survive.
+    fn tell_twins(&self, targets: &[Alive<'_>], watcher: &mut dyn Watcher) {
+        for alive in targets.iter().filter(|_| self.experiment.on() == On::Twins) {
+            for option in &alive.options {
+                watcher.note(&format!("{}: {option}", alive.wanted.label));
+            }
+        }
     }
 
     /// All targets that have not failed, those together that take turns, in random order.
@@ -306,13 +316,20 @@ impl Point<'_> {
             return Some("it keeps nothing from one process to the next");
         }
         let is_device = matches!(alive.wanted.name, Name::Device(_));
+        let are_twins = matches!(alive.wanted.name, Name::Twins(_));
         match self.experiment.on() {
             On::Files if is_device && self.experiment.has_files() => {
                 return Some("it is a device and has no files");
             }
+            On::Files if are_twins => {
+                return Some("it is two file systems, for volume-filesystems");
+            }
             On::Device if !is_device => return Some("it is no device (disk and loop are)"),
             On::Memory if !is_memory => return Some("its volume is in memory (target memory)"),
-            On::Files | On::Device | On::Memory => {}
+            On::Twins if !are_twins => {
+                return Some("it is not on a volume (volume-ext3, -ext4 and -xfs are)");
+            }
+            On::Files | On::Device | On::Memory | On::Twins => {}
         }
         self.experiment.lack(&alive.wanted.name)
     }

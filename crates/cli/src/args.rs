@@ -67,6 +67,8 @@ enum Command {
     DemoWorker(demo::worker::Worker),
     #[command(hide = true)]
     BenchWorker,
+    #[command(hide = true)]
+    BenchGuardian(bench::Guardian),
 }
 
 /// The whole command line, for manuals and completions.
@@ -117,6 +119,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Completions(args) => manual::completions(&args),
         Command::DemoWorker(args) => demo::worker::run(&args),
         Command::BenchWorker => bench::work(),
+        Command::BenchGuardian(args) => bench::guard(&args),
     }
 }
 

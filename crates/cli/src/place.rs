@@ -152,12 +152,16 @@ pub(crate) fn host_label(path: &Path) -> String {
     quote::message(path.as_os_str().as_bytes())
 }
 
-/// The file on the host that is at `path`, from the root and without links.
+/// The file on the host that is at `path`, from the root and without links. What has no name, and
+/// is somebody's open file (`/proc/PID/fd/N`), keeps the path by which it can be reached.
 ///
 /// # Errors
 /// If there is none, with its name.
 pub(crate) fn resolved(path: &Path) -> Result<PathBuf> {
-    let found = std::fs::canonicalize(path);
+    let found = std::fs::canonicalize(path).or_else(|error| match std::fs::metadata(path) {
+        Ok(_) => std::path::absolute(path),
+        Err(_) => Err(error),
+    });
     found.map_err(|error| Reason::Rule(format!("{}: {}", host_label(path), Reason::from(error))))
 }
 
@@ -178,6 +182,19 @@ mod tests {
         for host in ["a", "a:b", "./a:/b", ":/a", "/a/b"] {
             assert_eq!(parse(host), Place::Host(host.into()), "{host}");
         }
+    }
+
+    #[test]
+    fn open_files_without_names_keep_their_paths() {
+        use std::os::fd::AsRawFd;
+
+        let path = std::env::temp_dir().join(format!("conquest-nameless-{}", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        let open = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        assert_eq!(resolved(Path::new(&open)).unwrap(), path.canonicalize().unwrap());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(resolved(Path::new(&open)).unwrap(), Path::new(&open));
+        assert!(resolved(&path).is_err());
     }
 
     #[test]

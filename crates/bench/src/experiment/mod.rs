@@ -17,9 +17,11 @@ mod sprite_large;
 mod sprite_small;
 mod throughput;
 mod volume_amplification;
+mod volume_filesystems;
 mod volume_opening;
 mod volume_pair;
 mod volume_reads;
+mod volume_wear;
 mod volume_writes;
 
 use crate::calls::CallError;
@@ -121,8 +123,46 @@ pub struct Pair {
     pub id: &'static str,
     /// The two phases.
     pub phases: [&'static str; 2],
-    /// The ratio that was aimed at: the lower end of the interval should not be below it.
-    pub aim: f64,
+    /// The ratio that was aimed at: the lower end of the interval should not be below it. None if
+    /// the ratio is only to be told.
+    pub aim: Option<f64>,
+    /// Targets, by their names, of which another ratio was aimed at.
+    pub other_aims: &'static [(&'static str, f64)],
+}
+
+impl Pair {
+    /// What was aimed at on `target`, as it stands in reports.
+    #[must_use]
+    pub fn aim_on(&self, target: &str) -> Option<f64> {
+        let other = self.other_aims.iter().find(|(name, _)| is_named(target, name));
+        other.map(|(_, aim)| *aim).or(self.aim)
+    }
+}
+
+/// What a phase that is no rate is not to be more than.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Bound {
+    /// The phase.
+    pub phase: &'static str,
+    /// The only target that it is said of, if it is not said of all.
+    pub target: Option<&'static str>,
+    /// What the upper end of the interval is not to be above, in the phase's unit.
+    pub most: f64,
+}
+
+impl Bound {
+    /// Whether it is said of `target`, as that stands in reports.
+    #[must_use]
+    pub fn is_of(&self, target: &str) -> bool {
+        self.target.is_none_or(|name| is_named(target, name))
+    }
+}
+
+/// Whether `label` is that of the target `name`, be it made slower, measured by another program,
+/// or one of several.
+fn is_named(label: &str, name: &str) -> bool {
+    let rest = label.strip_prefix(name);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', '@', '#']))
 }
 
 /// How large experiments are.
@@ -145,6 +185,8 @@ pub enum On {
     Device,
     /// Memory of its own.
     Memory,
+    /// A file system on a volume, and the same on a bare device.
+    Twins,
 }
 
 impl On {
@@ -155,6 +197,7 @@ impl On {
             On::Files => &["ramfs", "tmpfs", "ext4", "conquest", "fuse"],
             On::Device => &["disk", "loop"],
             On::Memory => &["memory"],
+            On::Twins => &["volume-ext3", "volume-ext4", "volume-xfs"],
         }
     }
 }
@@ -208,6 +251,11 @@ pub trait Experiment: Sync {
         &[]
     }
 
+    /// What its amounts are not to be more than, with `parameters`.
+    fn bounds(&self, _: &Parameters) -> Vec<Bound> {
+        Vec::new()
+    }
+
     /// What it works on.
     fn on(&self) -> On {
         On::Files
@@ -240,7 +288,7 @@ pub trait Experiment: Sync {
 }
 
 /// All of them.
-pub const ALL: [&dyn Experiment; 23] = [
+pub const ALL: [&dyn Experiment; 25] = [
     &sprite_small::SpriteSmall,
     &sprite_large::ORIGINAL,
     &sprite_large::CORRECTED,
@@ -259,6 +307,8 @@ pub const ALL: [&dyn Experiment; 23] = [
     &volume_writes::VolumeWrites,
     &volume_amplification::VolumeAmplification,
     &volume_opening::VolumeOpening,
+    &volume_wear::VolumeWear,
+    &volume_filesystems::VolumeFilesystems,
     &programs::POSTMARK,
     &programs::BONNIE,
     &programs::FIO,
@@ -307,5 +357,34 @@ mod tests {
             }
         }
         assert!(find("sprite").is_none());
+    }
+
+    /// Aims and bounds are of phases that there are.
+    #[test]
+    fn what_is_aimed_at_is_measured() {
+        for experiment in ALL {
+            let has = |phase: &str| experiment.phases().iter().find(|one| one.id == phase);
+            for phase in experiment.pairs().iter().flat_map(|pair| pair.phases) {
+                assert!(has(phase).is_some_and(|phase| phase.unit.is_rate()), "{phase}");
+            }
+            for size in [Size::Smoke, Size::Short, Size::Full] {
+                let points = experiment.points(size, &Caches::default());
+                for bound in points.iter().flat_map(|point| experiment.bounds(point)) {
+                    assert!(has(bound.phase).is_some_and(|phase| !phase.unit.is_rate()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn targets_have_their_own_aims() {
+        let pair =
+            Pair { id: "x", phases: ["a", "b"], aim: Some(0.9), other_aims: &[("disk", 0.95)] };
+        let aims = ["loop", "disk", "disk+5%", "disk#2", "disks"].map(|label| pair.aim_on(label));
+        assert_eq!(aims, [0.9, 0.95, 0.95, 0.95, 0.9].map(Some));
+        assert_eq!(Pair { aim: None, ..pair }.aim_on("loop"), None);
+        let bound = Bound { phase: "x", target: Some("loop"), most: 2.0 };
+        assert!(bound.is_of("loop+5%") && !bound.is_of("disk"));
+        assert!(Bound { target: None, ..bound }.is_of("disk"));
     }
 }

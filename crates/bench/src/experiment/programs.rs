@@ -339,7 +339,9 @@ impl Experiment for Program {
             Name::Null | Name::SystemCall | Name::Memory | Name::Conquest | Name::Device(_) => {
                 Some("it has no directory, in which a program could work")
             }
-            Name::Fuse | Name::Kernel(_) | Name::Directory(_) => (self.lack)(target),
+            Name::Fuse | Name::Kernel(_) | Name::Directory(_) | Name::Twins(_) => {
+                (self.lack)(target)
+            }
         }
     }
 

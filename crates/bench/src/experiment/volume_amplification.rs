@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use conquest_flash::device::{Limits, MemoryDevice};
 
-use super::{Experiment, Need, On, Phase, Run, Size, Unit, in_range};
+use super::{Bound, Experiment, Need, On, Phase, Run, Size, Unit, in_range};
 use crate::calls::{CallError, Outcome};
 use crate::machine::caches::Caches;
 use crate::parameters::Parameters;
@@ -19,6 +19,12 @@ pub(super) struct VolumeAmplification;
 /// Of all writes, those to the hot part if there is one, and its share of the space; of ten.
 const OFTEN: u64 = 9;
 const HOT: u64 = 1;
+/// Of a hundred blocks of the device, those that are live.
+const FILL: u64 = 80;
+/// What is not to be written more for each byte, if all is overwritten alike.
+const MOST: f64 = 3.1;
+/// The same if there is a hot part.
+const MOST_HOT: f64 = 2.0;
 /// Bytes of the device besides its segments.
 const AROUND: u64 = 1 << 20;
 
@@ -54,6 +60,15 @@ impl Experiment for VolumeAmplification {
         &PHASES
     }
 
+    /// Of what is wanted, which is said of volumes that are as full as these.
+    fn bounds(&self, parameters: &Parameters) -> Vec<Bound> {
+        if parameters.get("fill") != FILL {
+            return Vec::new();
+        }
+        let most = if parameters.get("hot") == 1 { MOST_HOT } else { MOST };
+        vec![Bound { phase: "amplification", target: None, most }]
+    }
+
     fn on(&self) -> On {
         On::Memory
     }
@@ -70,7 +85,7 @@ impl Experiment for VolumeAmplification {
             Parameters::of(&[
                 ("segments", *segments),
                 ("segment", *segment),
-                ("fill", 80),
+                ("fill", FILL),
                 ("hot", *hot),
                 ("moved", *moved),
             ])

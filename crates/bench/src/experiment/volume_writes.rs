@@ -49,18 +49,21 @@ const PAIRS: [Pair; 3] = [
     Pair {
         id: "4 KiB, one at a time, each flushed",
         phases: ["write-flush", "device-write-flush"],
-        aim: 0.9,
+        aim: Some(0.9),
+        other_aims: &[],
     },
     Pair {
         id: "4 KiB, 32 under way, a flush for 1,000",
         phases: ["write-32", "device-write-32"],
-        aim: 1.5,
+        aim: Some(1.5),
+        other_aims: &[],
     },
     // A share of its rate by as much as is written for each: so all that is written.
     Pair {
         id: "sustained, by write amplification",
         phases: ["sustained-on-device", "device-in-order"],
-        aim: 0.9,
+        aim: Some(0.9),
+        other_aims: &[],
     },
 ];
 

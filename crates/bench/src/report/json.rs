@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::machine::description::Description;
 use crate::operation::PerOperation;
 use crate::parameters::Parameters;
-use crate::results::{Found, Paired, Row, Shown};
+use crate::results::{Bounded, Found, Paired, Row, Shown};
 use crate::runner::{Follow, Outcome, Plan};
 use crate::statistics::{Interval, Verdict};
 use crate::target::Survives;
@@ -43,6 +43,9 @@ pub struct Document {
     /// Phases that were compared with each other.
     #[serde(default)]
     pub pairs: Vec<PairEntry>,
+    /// Amounts that were not to be more than so much.
+    #[serde(default)]
+    pub bounds: Vec<BoundEntry>,
     /// What was not tried, as it makes no sense, in words.
     pub left_out: Vec<String>,
     /// What failed, in words.
@@ -167,10 +170,32 @@ pub struct PairEntry {
     pub target: String,
     /// How many times as fast the first phase is as the second one.
     pub ratio: Interval,
-    /// What was aimed at.
-    pub aim: f64,
+    /// What was aimed at, if anything was.
+    pub aim: Option<f64>,
     /// Whether the lower end of the interval is not below that.
-    pub reached: bool,
+    pub reached: Option<bool>,
+}
+
+/// An amount that was not to be more than so much, on one target.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct BoundEntry {
+    /// The experiment.
+    pub experiment: String,
+    /// The phase that found it.
+    pub phase: String,
+    /// With what it was done.
+    pub parameters: Parameters,
+    /// The target.
+    pub target: String,
+    /// The phase's unit.
+    pub unit: String,
+    /// What was found; from the least to the greatest of the samples if they are too few for an
+    /// interval.
+    pub found: Interval,
+    /// What it was not to be more than.
+    pub most: f64,
+    /// Whether the upper end is not above that.
+    pub met: bool,
 }
 
 /// The schema that documents keep to.
@@ -212,6 +237,7 @@ impl Document {
             comparisons: outcome.found.iter().flat_map(Comparison::all).collect(),
             effects: points(&outcome.found).flat_map(Shown::all).map(EffectEntry::of).collect(),
             pairs: points(&outcome.found).flat_map(Paired::all).map(PairEntry::of).collect(),
+            bounds: points(&outcome.found).flat_map(Bounded::all).map(BoundEntry::of).collect(),
             left_out: outcome.left_out.clone(),
             failures: outcome.failures.clone(),
         }
@@ -292,13 +318,28 @@ impl EffectEntry {
 impl PairEntry {
     fn of(paired: Paired) -> PairEntry {
         PairEntry {
+            aim: paired.aim(),
             reached: paired.is_reached(),
             experiment: paired.experiment.to_owned(),
             pair: paired.pair.id.to_owned(),
             parameters: paired.parameters,
             target: paired.target,
             ratio: paired.ratio,
-            aim: paired.pair.aim,
+        }
+    }
+}
+
+impl BoundEntry {
+    fn of(bounded: Bounded) -> BoundEntry {
+        BoundEntry {
+            met: bounded.is_met(),
+            experiment: bounded.experiment.to_owned(),
+            phase: bounded.bound.phase.to_owned(),
+            parameters: bounded.parameters,
+            target: bounded.target,
+            unit: bounded.unit.name().to_owned(),
+            found: bounded.found,
+            most: bounded.bound.most,
         }
     }
 }

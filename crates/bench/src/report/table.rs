@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{number, operation};
-use crate::results::{Found, Paired, Row, Shown};
+use crate::results::{Bounded, Found, Paired, Row, Shown};
 use crate::statistics::Interval;
 
 /// Intervals wider than this share of the median are marked.
@@ -46,6 +46,7 @@ pub fn table(found: &[Found]) -> String {
     }
     effects(&mut out, &Shown::all(found), width);
     pairs(&mut out, &Paired::all(found), width);
+    bounds(&mut out, &Bounded::all(found), width);
     out
 }
 
@@ -77,10 +78,29 @@ fn pairs(out: &mut String, paired: &[Paired], width: usize) {
             let [phase, other] = one.pair.phases;
             let _ = writeln!(out, "  {last}: {phase} against {other}");
         }
-        let (target, aim) = (&one.target, number::three(one.pair.aim));
-        let verdict = if one.is_reached() { "reached" } else { "missed" };
-        let ratio = three(&one.ratio);
-        let _ = writeln!(out, "    {target:<width$}  {ratio}; aim {aim}: {verdict}");
+        let (target, ratio) = (&one.target, three(&one.ratio));
+        let aim = one.aim().zip(one.is_reached()).map_or(String::new(), |(aim, is_reached)| {
+            let verdict = if is_reached { "reached" } else { "missed" };
+            format!("; aim {}: {verdict}", number::three(aim))
+        });
+        let _ = writeln!(out, "    {target:<width$}  {ratio}{aim}");
+    }
+}
+
+/// Amounts that were not to be more than so much, and whether they are.
+fn bounds(out: &mut String, bounded: &[Bounded], width: usize) {
+    let mut last = None;
+    for one in bounded {
+        let of = |amount| number::rate(amount, one.unit);
+        if last != Some(one.bound) {
+            last = Some(one.bound);
+            let _ = writeln!(out, "  {}: at most {}", one.bound.phase, of(one.bound.most));
+        }
+        let (target, found) =
+            (&one.target, [one.found.value, one.found.low, one.found.high].map(of));
+        let [value, low, high] = found;
+        let verdict = if one.is_met() { "met" } else { "not met" };
+        let _ = writeln!(out, "    {target:<width$}  {value} [{low}, {high}]: {verdict}");
     }
 }
 

@@ -22,10 +22,16 @@ pub struct Paired {
 }
 
 impl Paired {
-    /// Whether it is what was aimed at, with all of its interval.
+    /// What was aimed at on this target.
     #[must_use]
-    pub fn is_reached(&self) -> bool {
-        self.ratio.low >= self.pair.aim
+    pub fn aim(&self) -> Option<f64> {
+        self.pair.aim_on(&self.target)
+    }
+
+    /// Whether it is what was aimed at, with all of its interval; none if nothing was.
+    #[must_use]
+    pub fn is_reached(&self) -> Option<bool> {
+        self.aim().map(|aim| self.ratio.low >= aim)
     }
 
     /// All pairs of phases found with one set of parameters, of those that there are enough samples

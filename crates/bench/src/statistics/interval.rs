@@ -20,10 +20,11 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// How wide it is, as a share of the value.
+    /// How wide it is, as a share of the value; 0 if it is that value only.
     #[must_use]
     pub fn width(&self) -> f64 {
-        (self.high - self.low) / self.value
+        let width = self.high - self.low;
+        if width == 0.0 { 0.0 } else { width / self.value }
     }
 
     /// With each of the three numbers changed by a function that grows.

@@ -119,11 +119,7 @@ impl Device {
     fn attach(&mut self, bytes: u64, owner: Option<(u32, u32)>) -> Result<Made> {
         let backing = Backing::new(&self.directory, bytes)?;
         let device = backing.attach()?;
-        let opened = self.open(&device.path, owner);
-        // From now on it lives as long as it is open.
-        let gone = device.let_go();
-        let (path, file) = opened?;
-        gone?;
+        let (path, file) = self.open(&device.path, owner)?;
         let way = if device.is_direct { "direct I/O" } else { "through the page cache below" };
         self.options = vec![format!("{} MiB loop device on tmpfs", bytes >> 20), way.to_owned()];
         Ok(Made { backing, path, _device: Some(file) })

@@ -113,11 +113,16 @@ impl Kind {
     fn making(self, device: &str, files: u64) -> Vec<String> {
         let words: &[&str] = match self {
             Kind::Ramfs | Kind::Tmpfs | Kind::TmpfsHuge => &[],
-            // Nothing is left to be done in the background.
-            Kind::Ext2 => &["-q", "-F", "-t", "ext2", "-E", "lazy_itable_init=0"],
-            Kind::Ext3 | Kind::Ext4 => {
-                &["-q", "-F", "-t", self.id(), "-E", "lazy_itable_init=0,lazy_journal_init=0"]
-            }
+            // Nothing is left to be done in the background, and the device keeps what it has.
+            Kind::Ext2 => &["-q", "-F", "-t", "ext2", "-E", "nodiscard,lazy_itable_init=0"],
+            Kind::Ext3 | Kind::Ext4 => &[
+                "-q",
+                "-F",
+                "-t",
+                self.id(),
+                "-E",
+                "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
+            ],
             Kind::Xfs => &["-q", "-f", "-K"],
             Kind::Btrfs => &["-q", "-f", "-K"],
         };
@@ -147,6 +152,16 @@ impl Kernel {
         Kernel { kind, at, disk, backing: None, is_mounted: false, options: Vec::new() }
     }
 
+    /// Where it is mounted, or is to be.
+    pub(super) fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// Where it is mounted, if it is: somebody else unmounts it.
+    pub(super) fn forget(&mut self) -> Option<PathBuf> {
+        std::mem::take(&mut self.is_mounted).then(|| self.at.clone())
+    }
+
     /// Mounts it on a new device.
     fn mount_device(&mut self, need: Need) -> Result<()> {
         // Blocks of 4 KiB for each file, tables, a journal, and some air.
@@ -158,19 +173,20 @@ impl Kernel {
         };
         let device = backing.attach()?;
         let done = self.mount_on(&device.path, need.files);
-        // From now on it lives as long as the mount.
-        let gone = device.let_go();
         self.options = vec![
             format!("{} MiB loop device", backing.bytes() >> 20),
             if device.is_direct { "direct I/O" } else { "through the page cache below" }.to_owned(),
         ];
         self.backing = Some(backing);
         self.options.extend(done?);
-        gone
+        Ok(())
     }
 
-    /// Makes and mounts it on `device`: with which options.
-    fn mount_on(&mut self, device: &Path, files: u64) -> Result<Vec<String>> {
+    /// Makes and mounts it on `device`, which lives as long as the mount then: with which options.
+    ///
+    /// # Errors
+    /// What the programs and the system say.
+    pub(super) fn mount_on(&mut self, device: &Path, files: u64) -> Result<Vec<String>> {
         let device = device.to_string_lossy();
         let words = self.kind.making(&device, files);
         if let Some((program, _)) = self.kind.maker() {

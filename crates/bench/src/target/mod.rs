@@ -7,9 +7,12 @@ mod floor;
 mod kernel;
 mod mounted;
 mod room;
+mod server;
 pub(crate) mod store;
+mod twins;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::fs::Access;
 use rustix::io::Errno;
@@ -23,6 +26,7 @@ pub use bare::Bare;
 pub use kernel::Kind;
 pub(crate) use kernel::available;
 pub use room::Room;
+pub use twins::{ON_DEVICE, ON_VOLUME};
 
 /// What the effects of a call that has returned outlive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -66,6 +70,8 @@ pub enum Name {
     Fuse,
     /// A file system of the kernel, made on the spot.
     Kernel(Kind),
+    /// A file system of the kernel on a volume, and beside it the same on a bare device.
+    Twins(Kind),
     /// A device without files, made on the spot.
     Device(Bare),
     /// A directory that is there.
@@ -74,7 +80,7 @@ pub enum Name {
 
 impl Name {
     /// All that need no path.
-    pub const ALL: [Name; 15] = [
+    pub const ALL: [Name; 18] = [
         Name::Null,
         Name::SystemCall,
         Name::Memory,
@@ -88,6 +94,9 @@ impl Name {
         Name::Kernel(Kind::Ext4),
         Name::Kernel(Kind::Xfs),
         Name::Kernel(Kind::Btrfs),
+        Name::Twins(Kind::Ext3),
+        Name::Twins(Kind::Ext4),
+        Name::Twins(Kind::Xfs),
         Name::Device(Bare::Disk),
         Name::Device(Bare::Loop),
     ];
@@ -109,6 +118,7 @@ impl Name {
             Name::Conquest => "conquest".into(),
             Name::Fuse => "fuse".into(),
             Name::Kernel(kind) => kind.id().into(),
+            Name::Twins(kind) => twins_id(*kind).into(),
             Name::Device(bare) => bare.id().into(),
             Name::Directory(_) => "directory".into(),
         }
@@ -124,6 +134,9 @@ impl Name {
             Name::Conquest => "a store, by the library in the same process",
             Name::Fuse => "a store, mounted by conquest mount",
             Name::Kernel(kind) => kind.about(),
+            Name::Twins(Kind::Ext3) => "ext3 (by the ext4 driver) on a volume and on a bare device",
+            Name::Twins(Kind::Xfs) => "XFS on a volume and on a bare device",
+            Name::Twins(_) => "ext4 on a volume and on a bare device",
             Name::Device(bare) => bare.about(),
             Name::Directory(_) => "any directory, by its path",
         }
@@ -136,18 +149,31 @@ impl Name {
         match self {
             Name::Null | Name::SystemCall | Name::Memory | Name::Directory(_) => None,
             Name::Conquest => None,
-            Name::Fuse => match rustix::fs::access("/dev/fuse", Access::READ_OK | Access::WRITE_OK)
-            {
-                Ok(()) => None,
-                Err(Errno::NOENT) => {
-                    Some("there is no /dev/fuse (load the kernel module fuse)".into())
-                }
-                Err(_) => Some("only root may open /dev/fuse (chmod 666 /dev/fuse)".into()),
-            },
+            Name::Fuse => lack_of_fuse(),
+            Name::Twins(_) if !is_root => Some(ROOT_MOUNTS.into()),
+            Name::Twins(kind) => kind.lack().or_else(lack_of_fuse),
             Name::Device(bare) => bare.lack(is_root),
             Name::Kernel(kind) if !is_root && !kind.is_memory() => Some(ROOT_MOUNTS.into()),
             Name::Kernel(kind) => kind.lack(),
         }
+    }
+}
+
+/// Why nothing can be mounted through FUSE, if it can't.
+fn lack_of_fuse() -> Option<String> {
+    match rustix::fs::access("/dev/fuse", Access::READ_OK | Access::WRITE_OK) {
+        Ok(()) => None,
+        Err(Errno::NOENT) => Some("there is no /dev/fuse (load the kernel module fuse)".into()),
+        Err(_) => Some("only root may open /dev/fuse (chmod 666 /dev/fuse)".into()),
+    }
+}
+
+/// The name of the target that is `kind` on a volume and beside it.
+fn twins_id(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Ext3 => "volume-ext3",
+        Kind::Xfs => "volume-xfs",
+        _ => "volume-ext4",
     }
 }
 
@@ -188,38 +214,45 @@ pub struct Making {
     pub disk: PathBuf,
 }
 
-/// The target `name`, not made yet; its mounts are in `room`, if there is one.
+/// The target `name`, not made yet; its mounts are in `room`, if there is one. Who serves it is
+/// ended if it is there for much longer than `limit`, the longest time for a part of an experiment.
 ///
 /// # Errors
 /// If it needs a room, and there is none.
-pub fn target(name: &Name, making: &Making, room: Option<&Room>) -> Result<Box<dyn Target>> {
+pub fn target(
+    name: &Name,
+    making: &Making,
+    limit: Duration,
+    room: Option<&Room>,
+) -> Result<Box<dyn Target>> {
     let place = |kind: &str| -> Result<PathBuf> {
         match room {
             Some(room) => room.place(kind),
             None => room::temporary(kind),
         }
     };
+    let own_place = |kind: &str| -> Result<PathBuf> {
+        let lacking = || Error::Target { target: kind.into(), reason: ROOT_MOUNTS.into() };
+        room.ok_or_else(lacking)?.place(kind)
+    };
     Ok(match name {
         Name::Null => Box::new(floor::Floor(Answering::Null)),
         Name::SystemCall => Box::new(floor::Floor(Answering::SystemCall)),
         Name::Memory => Box::new(floor::Floor(Answering::Memory)),
         Name::Conquest => Box::new(store::StoreTarget::new(place("conquest")?)),
-        Name::Fuse => Box::new(mounted::Mounted::new(place("fuse")?, making.program.clone())),
+        Name::Fuse => {
+            Box::new(mounted::Mounted::new(place("fuse")?, making.program.clone(), limit))
+        }
         Name::Kernel(kind) => {
-            let room = room.ok_or_else(|| Error::Target {
-                target: kind.id().into(),
-                reason: ROOT_MOUNTS.into(),
-            })?;
-            Box::new(kernel::Kernel::new(*kind, room.place(kind.id())?, making.disk.clone()))
+            let at = own_place(kind.id())?;
+            Box::new(kernel::Kernel::new(*kind, at, making.disk.clone()))
+        }
+        Name::Twins(kind) => {
+            let label = twins_id(*kind);
+            Box::new(twins::Twins::new((label, *kind), own_place(label)?, making, limit)?)
         }
         Name::Device(Bare::Disk) => Box::new(bare::Device::on_disk(&making.disk)),
-        Name::Device(Bare::Loop) => {
-            let room = room.ok_or_else(|| Error::Target {
-                target: Bare::Loop.id().into(),
-                reason: ROOT_MOUNTS.into(),
-            })?;
-            Box::new(bare::Device::in_memory(room.place(Bare::Loop.id())?))
-        }
+        Name::Device(Bare::Loop) => Box::new(bare::Device::in_memory(own_place(Bare::Loop.id())?)),
         Name::Directory(path) => Box::new(directory::Directory::new(path)),
     })
 }

@@ -85,6 +85,14 @@ impl Device for Counted {
         self.device.discard(at, len)
     }
 
+    fn next(&self, at: u64) -> io::Result<u64> {
+        self.device.next(at)
+    }
+
+    fn is_blank(&self, at: u64, len: u64) -> io::Result<bool> {
+        self.device.is_blank(at, len)
+    }
+
     fn files(&self) -> io::Result<Vec<File>> {
         self.device.files()
     }

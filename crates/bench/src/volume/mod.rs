@@ -2,6 +2,8 @@
 
 pub mod aged;
 mod counted;
+pub mod damage;
+pub mod erased;
 pub mod flow;
 pub mod slices;
 pub mod theory;
@@ -10,6 +12,7 @@ pub mod thin;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::slice;
 use std::sync::Arc;
 
 use conquest_flash::device::{Access, Device, FileDevice, Inset};
@@ -62,14 +65,26 @@ pub fn device(path: &Path, len: u64) -> Outcome<Arc<dyn Device>> {
 /// # Errors
 /// Those of the volume.
 pub fn create(device: &Arc<Counted>, segment: u64, number: u64) -> Outcome<()> {
+    let new = new_volume(Arrangement::Striped, segment, number);
+    create_on(slice::from_ref(device), &new)
+}
+
+/// What a new volume is to be; `segment` and `number` are those of [`create`].
+#[must_use]
+pub fn new_volume(arrangement: Arrangement, segment: u64, number: u64) -> NewVolume {
     let mut uuid = *b"benched volume  ";
     if let Some(place) = uuid.last_chunk_mut() {
         *place = number.to_le_bytes();
     }
-    let segment = (segment > 0).then_some(segment);
-    let new = NewVolume { uuid, created: 1, arrangement: Arrangement::Striped, segment };
-    let member = Arc::clone(device) as Arc<dyn Device>;
-    conquest_flash::create(&[member], &new).map_err(failed("make a volume"))
+    NewVolume { uuid, created: 1, arrangement, segment: (segment > 0).then_some(segment) }
+}
+
+/// Makes a new volume of all of `members`.
+///
+/// # Errors
+/// Those of the volume.
+pub fn create_on(members: &[Arc<Counted>], new: &NewVolume) -> Outcome<()> {
+    conquest_flash::create(&devices(members), new).map_err(failed("make a volume"))
 }
 
 /// The volume on `device`, recovered into a new index.
@@ -77,10 +92,21 @@ pub fn create(device: &Arc<Counted>, segment: u64, number: u64) -> Outcome<()> {
 /// # Errors
 /// Those of recovery, and of the system.
 pub fn recover(device: &Arc<Counted>) -> Outcome<Volume> {
-    let member = Arc::clone(device) as Arc<dyn Device>;
-    let body = conquest_flash::assemble(vec![member]).map_err(failed("assemble a volume"))?;
+    recover_on(slice::from_ref(device))
+}
+
+/// The volume of all of `members`, recovered into a new index.
+///
+/// # Errors
+/// Those of recovery, and of the system.
+pub fn recover_on(members: &[Arc<Counted>]) -> Outcome<Volume> {
+    let body = conquest_flash::assemble(devices(members)).map_err(failed("assemble a volume"))?;
     let core = index(&body)?;
     Volume::recover(core, &body).map_err(failed("recover a volume"))
+}
+
+fn devices(members: &[Arc<Counted>]) -> Vec<Arc<dyn Device>> {
+    members.iter().map(|member| Arc::clone(member) as Arc<dyn Device>).collect()
 }
 
 /// A new region for the index of `body`, in a file that has no name.

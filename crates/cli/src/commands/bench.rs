@@ -1,5 +1,6 @@
 //! `conquest bench`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -145,6 +146,28 @@ pub(crate) fn work() -> ExitCode {
     match conquest_bench::worker::work() {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Serve a mount as long as standard input does not end.
+#[derive(Args)]
+pub(crate) struct Guardian {
+    /// Longest time, in seconds.
+    limit: u64,
+    /// What serves it.
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// What a process does that starts and ends one that serves a mount.
+pub(crate) fn guard(args: &Guardian) -> ExitCode {
+    match conquest_bench::guardian::guard(Duration::from_secs(args.limit), &args.command) {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            Report::new("bench").note(format_args!("what serves a mount: {error}"));
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -97,7 +97,7 @@ fn all() -> Vec<Pair> {
 /// Compares all that are wanted.
 pub(crate) fn compare(settings: &Settings, room: &Room, judged: &mut Judgement) -> Result<()> {
     let making = Making { program: settings.program.clone(), disk: "/var/tmp".into() };
-    let mut ramfs = target(&Name::Kernel(Kind::Ramfs), &making, Some(room))?;
+    let mut ramfs = target(&Name::Kernel(Kind::Ramfs), &making, LIMIT, Some(room))?;
     let mut is_first = true;
     for pair in all().iter().filter(|pair| settings.wants(pair.theirs.experiment)) {
         if std::mem::take(&mut is_first) {

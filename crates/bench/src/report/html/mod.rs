@@ -12,6 +12,7 @@ macro_rules! put {
 }
 
 mod bars;
+mod bounds;
 mod chart;
 mod effects;
 mod operations;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Text, bars, chart, effects, operations, pairs};
+use super::{Text, bars, bounds, chart, effects, operations, pairs};
 use crate::parameters::{Parameters, quantity};
 use crate::report::json::{Document, ResultEntry};
 use crate::runner::Follow;
@@ -114,6 +114,12 @@ fn experiment(out: &mut String, document: &Document, name: &str) {
             .filter(|one| one.experiment == name && one.parameters == *parameters)
             .collect();
         pairs::table(out, &paired);
+        let bounded: Vec<_> = document
+            .bounds
+            .iter()
+            .filter(|one| one.experiment == name && one.parameters == *parameters)
+            .collect();
+        bounds::table(out, &bounded);
         for phase in &phases {
             let is_here =
                 |result: &&ResultEntry| result.phase == *phase && result.parameters == *parameters;

@@ -14,8 +14,10 @@ pub(super) fn table(out: &mut String, pairs: &[&PairEntry]) {
         put!(out, "<tr><th scope=\"row\">{}</th>", Text(&pair.pair));
         put!(out, "<td>{}</td>", Text(&pair.target));
         put!(out, "<td class=\"number\">{}</td>", effects::ratio(&pair.ratio));
-        put!(out, "<td class=\"number\">{}</td>", number::three(pair.aim));
-        put!(out, "<td>{}</td></tr>\n", if pair.reached { "yes" } else { "no" });
+        let aim = pair.aim.map(number::three).unwrap_or_default();
+        put!(out, "<td class=\"number\">{aim}</td>");
+        let reached = pair.reached.map_or("", |is_reached| if is_reached { "yes" } else { "no" });
+        put!(out, "<td>{reached}</td></tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
 }
