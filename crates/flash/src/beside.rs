@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_uring::{Buffer, Completion, Job, Queue, Request};
+use conquest_uring::{Buffer, Completion, Job, Queue, Read, Request};
 
 use crate::buffers::Lent;
 use crate::volume::Volume;
@@ -65,6 +65,32 @@ impl<M: Memory, H: Host> Beside<'_, M, H> {
         self.queue.as_ref().is_some_and(Queue::has_room)
     }
 
+    /// Reads the medium from each place on, to memory that begins with a page, and tells `each` of
+    /// every one when it is complete: which, and whether all of it was read. False, and none is
+    /// begun, if they can't be read side by side.
+    pub(crate) fn read_to<'m>(
+        &mut self,
+        wanted: impl Iterator<Item = (u64, &'m mut [u8])>,
+        mut each: impl FnMut(usize, bool, &mut [u8]),
+    ) -> bool {
+        let Some(queue) = self.queue.as_mut() else {
+            return false;
+        };
+        let (unit, device) = (self.volume.layout.unit, &self.volume.device);
+        let mut reads = Vec::new();
+        for (place, into) in wanted {
+            let Some((file, at)) = device.route(place * unit, into.len() as u64) else {
+                return false;
+            };
+            reads.push(Read { file, at, into });
+        }
+        let read = queue.read_to(&mut reads, |index, outcome, bytes| {
+            let is_whole = outcome.is_ok_and(|count| count == bytes.len());
+            each(index, is_whole, bytes);
+        });
+        read.is_ok()
+    }
+
     /// Transfers that are over now, one at least; none if none is under way, or nobody can say what
     /// became of those that are.
     pub(crate) fn wait(&mut self) -> Vec<Done> {
@@ -116,21 +142,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
     pub(crate) fn exact_buffer(&self, len: usize) -> std::io::Result<Buffer> {
         // Those that are kept have sizes of their own.
         if len.is_power_of_two() { self.buffers.take(len) } else { Buffer::new(len) }
-    }
-
-    /// Reads units of the medium from each place on: whether each could be.
-    pub(crate) fn read_beside(&self, wanted: &mut [(u64, &mut [u8])]) -> Vec<bool> {
-        let ranges: Vec<_> = wanted.iter().map(|(place, into)| (*place, into.len())).collect();
-        let mut found = if ranges.len() > 1 { self.read_ranges(&ranges) } else { Vec::new() };
-        found.resize_with(wanted.len(), || None);
-        let read = found.into_iter().zip(wanted).map(|(found, (place, into))| match found {
-            Some(bytes) => {
-                into.copy_from_slice(&bytes);
-                true
-            }
-            None => self.read_at(*place, into).is_ok(),
-        });
-        read.collect()
     }
 
     /// Reads the medium from each place on, so many bytes: those ranges that can be read side by

@@ -13,8 +13,14 @@ use conquest_uring::{Buffer, Job as Transfer, Request as Submission};
 
 use crate::Result;
 use crate::index::{Word, packet_of};
+use crate::slots::Slots;
 use crate::transfer::{Found, Piece};
 use crate::volume::Volume;
+
+/// One of so many requests that can be under way is looked at before the caller can submit more.
+const SHARE: usize = 4;
+/// Bytes of what is looked at next that the processor is asked for meanwhile: it goes on itself.
+const AHEAD: usize = 512;
 
 /// What a request does, with memory that is the queue's until it is complete.
 #[derive(Debug)]
@@ -65,6 +71,14 @@ struct Part {
     start: Option<usize>,
 }
 
+/// A piece that a device has read, and nobody has looked at.
+struct Unseen {
+    part: Part,
+    buffer: Buffer,
+    /// Whether all of it was read.
+    is_read: bool,
+}
+
 /// A write that is in the map, and is to be on the devices.
 struct Writing {
     tag: u64,
@@ -79,24 +93,11 @@ pub struct Queue<'v, M: Memory, H: Host> {
     volume: &'v Volume<M, H>,
     devices: conquest_uring::Queue,
     depth: usize,
-    readings: Vec<Option<Reading>>,
-    parts: Vec<Option<Part>>,
+    readings: Slots<Reading>,
+    parts: Slots<Part>,
+    unseen: VecDeque<Unseen>,
     writings: VecDeque<Writing>,
     done: VecDeque<Completion>,
-}
-
-/// Puts `value` into a place that is free: its number.
-fn put<T>(places: &mut Vec<Option<T>>, value: T) -> usize {
-    match places.iter_mut().enumerate().find(|(_, place)| place.is_none()) {
-        Some((number, place)) => {
-            *place = Some(value);
-            number
-        }
-        None => {
-            places.push(Some(value));
-            places.len() - 1
-        }
-    }
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
@@ -112,8 +113,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
             volume: self,
             devices,
             depth: depth as usize,
-            readings: Vec::new(),
-            parts: Vec::new(),
+            readings: Slots::new(),
+            parts: Slots::new(),
+            unseen: VecDeque::new(),
             writings: VecDeque::new(),
             done: VecDeque::new(),
         })
@@ -124,8 +126,7 @@ impl<M: Memory, H: Host> Queue<'_, M, H> {
     /// Requests that were submitted and not given back.
     #[must_use]
     pub fn under_way(&self) -> usize {
-        let reading = self.readings.iter().filter(|reading| reading.is_some()).count();
-        reading + self.writings.len() + self.done.len()
+        self.readings.len() + self.writings.len() + self.done.len()
     }
 
     /// Whether one more can be submitted.
@@ -178,7 +179,7 @@ impl<M: Memory, H: Host> Queue<'_, M, H> {
     fn read_pieces(&mut self, tag: u64, unit: u64, pieces: Vec<Piece>, mut buffer: Buffer) {
         let size = self.volume.unit() as usize;
         let reading = Reading { tag, buffer: None, left: 0, outcome: Ok(()) };
-        let number = put(&mut self.readings, reading);
+        let number = self.readings.put(reading);
         if let [piece] = pieces.as_slice()
             && piece.len as usize * size == buffer.len()
         {
@@ -209,7 +210,7 @@ impl<M: Memory, H: Host> Queue<'_, M, H> {
         // What one look does not find is read by the caller.
         let rest = buffer.get_mut((end - unit) as usize * size..).unwrap_or_default();
         outcome = outcome.and(self.volume.read_units(end, rest));
-        if let Some(reading) = self.readings.get_mut(number).and_then(Option::as_mut) {
+        if let Some(reading) = self.readings.get_mut(number) {
             reading.buffer = Some(buffer);
             reading.outcome = outcome;
         }
@@ -231,19 +232,17 @@ impl<M: Memory, H: Host> Queue<'_, M, H> {
         let Some((file, at)) = self.volume.device.route(at, buffer.len() as u64) else {
             return Some(buffer);
         };
-        let number = put(&mut self.parts, Part { reading, piece: piece.clone(), start });
+        let number = self.parts.put(Part { reading, piece: piece.clone(), start });
         let job = Transfer::Read(buffer);
         match self.devices.submit(Submission { tag: number as u64, file, at, job }) {
             Ok(()) => {
-                if let Some(reading) = self.readings.get_mut(reading).and_then(Option::as_mut) {
+                if let Some(reading) = self.readings.get_mut(reading) {
                     reading.left += 1;
                 }
                 None
             }
             Err((_, Submission { job, .. })) => {
-                if let Some(place) = self.parts.get_mut(number) {
-                    *place = None;
-                }
+                self.parts.take(number);
                 let (Transfer::Read(buffer) | Transfer::Write(buffer)) = job else {
                     return None;
                 };
@@ -252,17 +251,33 @@ impl<M: Memory, H: Host> Queue<'_, M, H> {
         }
     }
 
-    /// Takes in what the devices have completed, at least `least` pieces.
+    /// Hands the devices what was submitted, and takes what they have completed, at least `least`
+    /// pieces.
     fn reap(&mut self, least: usize) -> Result<()> {
         let failed = |source| self.volume.device_error("wait for", 0, 0, source);
         for completed in self.devices.wait(least).map_err(failed)? {
-            let part = self.parts.get_mut(completed.tag as usize).and_then(Option::take);
+            let part = self.parts.take(completed.tag as usize);
             if let (Some(part), Transfer::Read(buffer)) = (part, completed.job) {
                 let is_read = completed.outcome.is_ok_and(|count| count == buffer.len());
-                self.take_in(part, buffer, is_read);
+                self.unseen.push_back(Unseen { part, buffer, is_read });
             }
         }
         Ok(())
+    }
+
+    /// Looks at some of the pieces that were read. Not at all of them: the devices are to have
+    /// something to do meanwhile, which the caller submits when he has got these.
+    fn look_at_some(&mut self) {
+        let most = (self.depth / SHARE).max(1);
+        for _ in 0..most {
+            let Some(Unseen { part, buffer, is_read }) = self.unseen.pop_front() else {
+                return;
+            };
+            if let Some(next) = self.unseen.front() {
+                next.buffer.prefetch(AHEAD);
+            }
+            self.take_in(part, buffer, is_read);
+        }
     }
 
     /// Takes in a piece that a device has read, if it `is_read`.
@@ -272,7 +287,7 @@ impl<M: Memory, H: Host> Queue<'_, M, H> {
         let is_right = is_read && found.is_some_and(|found| volume.is_what_was(found, &buffer));
         // Otherwise it has moved meanwhile, or another copy has it.
         let again = if is_right { Ok(()) } else { volume.read_units(part.piece.unit, &mut buffer) };
-        let Some(reading) = self.readings.get_mut(part.reading).and_then(Option::as_mut) else {
+        let Some(reading) = self.readings.get_mut(part.reading) else {
             return;
         };
         match part.start {
@@ -293,10 +308,9 @@ impl<M: Memory, H: Host> Queue<'_, M, H> {
     }
 
     fn end_if_complete(&mut self, number: usize) {
-        let Some(place) = self.readings.get_mut(number) else {
-            return;
-        };
-        if let Some(reading) = place.take_if(|reading| reading.left == 0)
+        let is_complete = self.readings.get_mut(number).is_some_and(|reading| reading.left == 0);
+        if is_complete
+            && let Some(reading) = self.readings.take(number)
             && let Some(buffer) = reading.buffer
         {
             self.end(reading.tag, reading.outcome, Job::Read(buffer));
@@ -313,8 +327,11 @@ impl<M: Memory, H: Host> Queue<'_, M, H> {
     pub fn wait(&mut self, least: usize) -> Result<Vec<Completion>> {
         let least = least.min(self.under_way());
         self.reap(0)?;
+        self.look_at_some();
         while self.done.len() < least {
-            if self.writings.is_empty() {
+            if !self.unseen.is_empty() {
+                self.look_at_some();
+            } else if self.writings.is_empty() {
                 self.reap(1)?;
             } else {
                 self.write_some()?;

@@ -118,7 +118,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let len = ((units * self.layout.unit) as usize).min(rest.len());
             let (now, behind) = rest.split_at_mut(len);
             match pieces.as_slice() {
-                [piece] => self.read_piece(piece, now)?,
+                [piece] if !self.has_parts(piece) => self.read_piece(piece, now)?,
                 pieces => self.read_pieces(pieces, now)?,
             }
             at += units;
@@ -127,36 +127,13 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(())
     }
 
-    fn read_piece(&self, piece: &Piece, into: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_piece(&self, piece: &Piece, into: &mut [u8]) -> Result<()> {
         match &piece.found {
             None => into.fill(0),
             Some(found) if self.read_found(found, into)? => {}
             Some(_) => self.read_again(piece, into)?,
         }
         Ok(())
-    }
-
-    /// Reads pieces that follow each other, side by side as far as they are on the devices.
-    fn read_pieces(&self, pieces: &[Piece], into: &mut [u8]) -> Result<()> {
-        let mut rest = into;
-        let (mut on_devices, mut others) = (Vec::new(), Vec::new());
-        for piece in pieces {
-            let len = ((piece.len * self.layout.unit) as usize).min(rest.len());
-            let (part, behind) = std::mem::take(&mut rest).split_at_mut(len);
-            rest = behind;
-            match &piece.found {
-                Some(found) if found.inline.is_none() => on_devices.push((piece, found, part)),
-                _ => others.push((piece, part)),
-            }
-        }
-        let wanted = on_devices.iter_mut().map(|(_, found, part)| (found.place, &mut **part));
-        let done = self.read_beside(&mut wanted.collect::<Vec<_>>());
-        for ((piece, found, part), is_read) in on_devices.into_iter().zip(done) {
-            if !is_read || !self.is_what_was(found, part) {
-                others.push((piece, part));
-            }
-        }
-        others.into_iter().try_for_each(|(piece, part)| self.read_piece(piece, part))
     }
 
     /// Reads what is at `found`; whether it is what was written there.
@@ -170,13 +147,19 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Whether `bytes`, which were read from where they were `found`, are what was written there.
     pub(crate) fn is_what_was(&self, found: &Found, bytes: &[u8]) -> bool {
+        self.is_part_of(found, 0, bytes)
+    }
+
+    /// The same for those that begin with unit number `skip` of what was `found`.
+    pub(crate) fn is_part_of(&self, found: &Found, skip: usize, bytes: &[u8]) -> bool {
         // If the segment was begun anew meanwhile, it may be anything by now.
         let (_, generation) = self.core.usage(self.layout.segment_of(found.place));
         if generation != found.generation {
             return false;
         }
-        let units = bytes.chunks(self.layout.unit as usize).zip(&found.sums);
-        (found.place..).zip(units).all(|(place, (unit, &sum))| {
+        let sums = found.sums.get(skip..).unwrap_or_default();
+        let units = bytes.chunks(self.layout.unit as usize).zip(sums);
+        (found.place + skip as u64..).zip(units).all(|(place, (unit, &sum))| {
             self.layout.bind.sum(place, found.generation, digest(unit)) == sum
         })
     }

@@ -10,6 +10,9 @@ use crate::error;
 /// Alignment of a buffer: that of a page, which is enough for `O_DIRECT` on every device.
 const ALIGNMENT: usize = 4096;
 
+/// Bytes of a line of the caches, of most processors.
+const LINE: usize = 64;
+
 /// Bytes in memory of their own, which begins with a page and does not move with the value.
 #[derive(Debug)]
 pub struct Buffer {
@@ -38,9 +41,31 @@ impl Buffer {
         Ok(Buffer { memory: memory.ok_or_else(|| error(libc::ENOMEM))?, layout })
     }
 
+    /// Asks the processor to bring the first `bytes` of it into its caches: what a device has just
+    /// read is in those of another one, or in none. Changes nothing else.
+    pub fn prefetch(&self, bytes: usize) {
+        for at in (0..bytes.min(self.layout.size())).step_by(LINE) {
+            prefetch_line(self.memory.as_ptr().wrapping_add(at));
+        }
+    }
+
     pub(crate) fn address(&mut self) -> *mut u8 {
         self.memory.as_ptr()
     }
+}
+
+/// Asks for the line of the caches that `at` is in; where the processor can't be asked, nothing.
+#[inline]
+fn prefetch_line(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this kind has the instruction, which does nothing that a program
+    // could notice but for time, whatever the address is.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
 
 impl Deref for Buffer {

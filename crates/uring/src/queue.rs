@@ -13,7 +13,7 @@ use io_uring::squeue::Entry;
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, opcode};
 
-use crate::{Buffer, error, is_passing};
+use crate::{Buffer, error, is_passing, uninterrupted};
 
 /// Most requests that a queue has under way.
 pub const DEPTH_MAX: u32 = 4096;
@@ -54,7 +54,7 @@ pub struct Completion {
 }
 
 /// How requests are carried out.
-enum Engine {
+pub(crate) enum Engine {
     /// By the kernel, while the caller goes on.
     Ring(Box<IoUring>),
     /// By the caller when they are submitted, where io_uring is not to be had.
@@ -64,12 +64,12 @@ enum Engine {
 /// A queue. It belongs to the process that made it: a forked child must not use or drop its copy,
 /// or it waits for requests, and takes completions, that are its parent's.
 pub struct Queue {
-    engine: Engine,
+    pub(crate) engine: Engine,
     /// Requests under way, by the numbers that the kernel knows them by.
-    requests: Vec<Option<Request>>,
+    pub(crate) requests: Vec<Option<Request>>,
     /// Numbers that are free.
     free: Vec<usize>,
-    files: Vec<File>,
+    pub(crate) files: Vec<File>,
 }
 
 impl std::fmt::Debug for Queue {
@@ -253,16 +253,10 @@ fn entry(file: Fd, request: &mut Request) -> Entry {
 /// Does `request` at once.
 fn carried_out(file: &File, request: Request) -> Completion {
     let Request { tag, at, mut job, .. } = request;
-    let outcome = loop {
-        let outcome = match &mut job {
-            Job::Read(buffer) => file.read_at(buffer, at),
-            Job::Write(buffer) => file.write_at(buffer, at),
-            Job::Flush => file.sync_data().map(|()| 0),
-        };
-        match outcome {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            outcome => break outcome,
-        }
-    };
+    let outcome = uninterrupted(|| match &mut job {
+        Job::Read(buffer) => file.read_at(buffer, at),
+        Job::Write(buffer) => file.write_at(buffer, at),
+        Job::Flush => file.sync_data().map(|()| 0),
+    });
     Completion { tag, outcome, job }
 }
