@@ -81,7 +81,8 @@ impl<'d> Leaves<'d> {
         bytes.resize((count * layout.unit) as usize, 0);
         let is_read = self.reading.read(place, &mut bytes);
         let mut part = Part::with_capacity((count * Leaf::room(layout.unit)) as usize);
-        for (place, unit) in (place..).zip(bytes.chunks(layout.unit as usize)) {
+        for (index, unit) in (0..).zip(bytes.chunks(layout.unit as usize)) {
+            let place = place.saturating_add(index);
             let leaf = if is_read { self.add_leaf(unit, &mut part) } else { None };
             // Another copy may have it.
             let leaf =

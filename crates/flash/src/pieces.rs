@@ -26,6 +26,17 @@ struct Part<'p, 'm> {
 impl<M: Memory, H: Host> Volume<M, H> {
     /// Reads pieces that follow each other: side by side, as far as they are on the devices.
     pub(crate) fn read_pieces(&self, pieces: &[Piece], into: &mut [u8]) -> Result<()> {
+        if into.as_ptr().addr().is_multiple_of(PAGE as usize) {
+            return self.read_to_pages(pieces, into);
+        }
+        let mut pages = self.lend(into.len())?;
+        self.read_to_pages(pieces, &mut pages)?;
+        into.copy_from_slice(&pages);
+        Ok(())
+    }
+
+    /// The same to memory that begins with a page.
+    fn read_to_pages(&self, pieces: &[Piece], into: &mut [u8]) -> Result<()> {
         let mut is_left: Vec<bool> =
             pieces.iter().map(|piece| !self.is_on_devices(piece)).collect();
         let mut parts = self.parts_of(pieces, into);
@@ -52,7 +63,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Whether reading `piece` can be more than one request.
     pub(crate) fn has_parts(&self, piece: &Piece) -> bool {
-        self.is_on_devices(piece) && (piece.len * self.layout.unit) as usize > AT_ONCE
+        let is_deep = self.device.file_count() > 0;
+        is_deep && self.is_on_devices(piece) && (piece.len * self.layout.unit) as usize > AT_ONCE
     }
 
     fn is_on_devices(&self, piece: &Piece) -> bool {
@@ -83,12 +95,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Reads `parts` side by side: pieces of which one is not what it should be, or could not be
     /// read so.
     fn read_parts(&self, parts: &mut [Part<'_, '_>]) -> Vec<usize> {
-        let is_aligned =
-            |part: &Part<'_, '_>| part.into.as_ptr().addr().is_multiple_of(PAGE as usize);
-        let all = |parts: &[Part<'_, '_>]| parts.iter().map(|part| part.piece).collect();
-        if !parts.iter().all(is_aligned) {
-            return all(parts);
-        }
         let known: Vec<_> = parts.iter().map(|part| (part.piece, part.found, part.skip)).collect();
         let wanted = parts.iter_mut();
         let wanted = wanted.map(|part| (part.found.place + part.skip as u64, &mut *part.into));
@@ -100,6 +106,14 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 wrong.push(piece);
             }
         });
-        if are_read { wrong } else { all(parts) }
+        if are_read {
+            return wrong;
+        }
+        // One after the other: whatever fails now is read once more by itself, too.
+        let is_wrong = |part: &mut Part<'_, '_>| {
+            let is_read = self.read_at(part.found.place + part.skip as u64, part.into).is_ok();
+            !(is_read && self.is_part_of(part.found, part.skip, part.into))
+        };
+        parts.iter_mut().filter_map(|part| is_wrong(part).then_some(part.piece)).collect()
     }
 }

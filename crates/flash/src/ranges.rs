@@ -82,8 +82,10 @@ impl Ranges {
 impl Aside {
     /// The part behind `start` of one that begins at `from`, if there is any.
     fn behind(self, from: u64, start: u64) -> Option<(u64, Aside)> {
-        let place = self.place.map(|place| place + (start - from));
-        (self.end > start).then_some((start, Aside { place, ..self }))
+        (self.end > start).then(|| {
+            let place = self.place.map(|place| place + (start - from));
+            (start, Aside { place, ..self })
+        })
     }
 }
 

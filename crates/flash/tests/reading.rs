@@ -316,6 +316,52 @@ impl Device for Counted {
     }
 }
 
+/// Reads by a queue, by a call to any memory, and by one to memory that begins with a page.
+fn read_in_all_ways(volume: &TestVolume, block: u64, count: u64) -> [Result<Vec<u8>, Error>; 3] {
+    let mut pages = Buffer::new((count * 512) as usize).unwrap();
+    pages.fill(0xEE);
+    let to_pages = volume.read(block, &mut pages).map(|()| pages.to_vec());
+    [read(volume, block, count, true), read(volume, block, count, false), to_pages]
+}
+
+/// Pieces that are more than one request: what is right is read, what is damaged is not given out,
+/// wherever it is.
+#[test]
+fn large_pieces_on_files_are_read_in_parts() {
+    let device = Counted::new("large", 64, 1024);
+    let (volume, _) = open(Arc::clone(&device) as _, None);
+    let mut model = Model::default();
+    for number in 0..3 {
+        write(&volume, &mut model, number * 10_000, 1000 * 8, number);
+    }
+    volume.flush().unwrap();
+    let made = device.reads();
+    for (block, count) in [(0, 8000), (10_000, 520), (7000, 4000), (20_000, 2048), (9000, 9000)] {
+        for found in read_in_all_ways(&volume, block, count) {
+            assert!(found.unwrap() == model.read(block, count), "{count} at {block}");
+        }
+    }
+    // A piece by itself was as long as one request.
+    assert!(device.reads() - made < 4, "{}", device.reads() - made);
+    for block in [0, 2048, 7992] {
+        assert!(damage(device.as_ref(), &model, block) > 0);
+        for (first, count) in [(0, 8000), (block - block.min(800), 1600.min(8000 - block + 800))] {
+            for found in read_in_all_ways(&volume, first, count) {
+                let error = found.unwrap_err();
+                let Error::Damaged { block: found, .. } = error else { panic!("{error}") };
+                assert!([0, 2048, 7992].contains(&found), "{found}");
+            }
+        }
+        // Up to where the next one was not damaged yet, and is not.
+        let count = if block == 7992 { 8 } else { 2040 };
+        for found in
+            read_in_all_ways(&volume, if block == 7992 { 10_000 } else { block + 8 }, count)
+        {
+            assert!(found.is_ok(), "{block}");
+        }
+    }
+}
+
 /// As many pieces as a look finds, and more; of one unit, and of three.
 #[test]
 fn pieces_on_files_are_read_side_by_side() {

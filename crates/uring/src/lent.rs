@@ -21,16 +21,21 @@ pub struct Read<'m> {
     pub into: &'m mut [u8],
 }
 
+/// Which read, and what it returned.
+type Complete = (usize, io::Result<usize>);
+
 /// Reads of a ring that the kernel has: whoever drops this waits for them.
 struct UnderWay<'q> {
     ring: &'q mut IoUring,
     count: usize,
+    bytes: usize,
 }
 
 impl Queue {
-    /// Makes all of `reads`, as many at once as the queue takes, and tells `each` of every one as
-    /// soon as it is complete: which, how many bytes, and its memory. It returns when all are. If
-    /// the kernel can't be waited for, the process is aborted, as the memory may still be in use.
+    /// Makes all of `reads`, in their order, as many at once as the queue takes and `bytes` of them,
+    /// or one; and tells `each` of every one when it is complete and others were begun in its
+    /// place: which, how many bytes, and its memory. It returns when all are. If the kernel can't
+    /// be waited for, the process is aborted, as the memory may still be in use.
     ///
     /// # Errors
     /// None is made then: `EBUSY` if other requests are under way, `EBADF` if there is no such
@@ -38,6 +43,7 @@ impl Queue {
     pub fn read_to(
         &mut self,
         reads: &mut [Read<'_>],
+        bytes: usize,
         mut each: impl FnMut(usize, io::Result<usize>, &mut [u8]),
     ) -> io::Result<()> {
         if self.under_way() > 0 {
@@ -47,33 +53,35 @@ impl Queue {
             return Err(error(libc::EBADF));
         }
         let (depth, files) = (self.requests.len(), &self.files);
-        let ring = match &mut self.engine {
-            Engine::Ring(ring) => ring,
+        match &mut self.engine {
             Engine::Caller(_) => {
-                for (index, read) in reads.iter_mut().enumerate() {
+                for (number, read) in reads.iter_mut().enumerate() {
                     let outcome = match files.get(read.file) {
                         Some(file) => uninterrupted(|| file.read_at(read.into, read.at)),
                         None => Err(error(libc::EBADF)),
                     };
-                    each(index, outcome, read.into);
+                    each(number, outcome, read.into);
                 }
-                return Ok(());
             }
-        };
-        let mut under_way = UnderWay { ring, count: 0 };
-        let mut begun = 0;
-        while begun < reads.len() || under_way.count > 0 {
-            while under_way.count < depth
-                && let Some((read, file)) = reads
-                    .get_mut(begun)
-                    .and_then(|read| files.get(read.file).map(|file| (read, file)))
-            {
-                under_way.begin(Fd(file.as_raw_fd()), read, begun as u64);
-                begun += 1;
-            }
-            for (number, outcome) in under_way.wait() {
-                if let Some(read) = reads.get_mut(number as usize) {
-                    each(number as usize, outcome, read.into);
+            Engine::Ring(ring) => {
+                let mut under_way = UnderWay { ring, count: 0, bytes: 0 };
+                let (mut rest, mut complete) = (0, Vec::new());
+                while rest < reads.len() || under_way.count > 0 || !complete.is_empty() {
+                    while let Some(read) = reads.get_mut(rest)
+                        && let Some(file) = files.get(read.file)
+                        && under_way.takes(read.into.len(), depth, bytes)
+                    {
+                        under_way.begin(Fd(file.as_raw_fd()), read, rest as u64);
+                        rest += 1;
+                    }
+                    under_way.submit(complete.is_empty());
+                    // The kernel is at work on what was begun now.
+                    for (number, outcome) in complete.drain(..) {
+                        if let Some(read) = reads.get_mut(number) {
+                            each(number, outcome, read.into);
+                        }
+                    }
+                    under_way.take_complete(reads, &mut complete);
                 }
             }
         }
@@ -94,32 +102,44 @@ impl UnderWay<'_> {
         // There are as many entries as requests at once.
         pushed.unwrap_or_else(|_| std::process::abort());
         self.count += 1;
+        self.bytes += read.into.len();
     }
 
-    /// Waits for one at least, if there is one: those that are complete.
-    fn wait(&mut self) -> Vec<(u64, io::Result<usize>)> {
-        let mut found = Vec::new();
-        while found.is_empty() && self.count > 0 {
-            match self.ring.submit_and_wait(1) {
-                Ok(_) => {}
+    /// Whether one more of `len` bytes can be begun, of at most so many, and so many bytes.
+    fn takes(&self, len: usize, depth: usize, bytes: usize) -> bool {
+        self.count == 0 || self.count < depth && self.bytes.saturating_add(len) <= bytes
+    }
+
+    /// Hands the kernel what was begun, and waits until one is complete if `waits`.
+    fn submit(&mut self, waits: bool) {
+        loop {
+            let least = usize::from(waits && self.count > 0);
+            match self.ring.submit_and_wait(least) {
+                Ok(_) => return,
                 Err(error) if is_passing(&error) => {}
                 // The kernel may still use memory that is only borrowed.
                 Err(_) => std::process::abort(),
             }
-            for completed in self.ring.completion() {
-                let count = usize::try_from(completed.result());
-                found.push((completed.user_data(), count.map_err(|_| error(-completed.result()))));
-            }
-            self.count = self.count.saturating_sub(found.len());
         }
-        found
+    }
+
+    /// Takes out those of `reads` that are complete.
+    fn take_complete(&mut self, reads: &[Read<'_>], complete: &mut Vec<Complete>) {
+        for completed in self.ring.completion() {
+            let number = completed.user_data() as usize;
+            let count = usize::try_from(completed.result());
+            complete.push((number, count.map_err(|_| error(-completed.result()))));
+            self.count -= 1;
+            self.bytes -= reads.get(number).map_or(0, |read| read.into.len());
+        }
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         while self.count > 0 {
-            self.wait();
+            self.submit(true);
+            self.count -= self.ring.completion().count();
         }
     }
 }
