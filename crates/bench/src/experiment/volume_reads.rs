@@ -22,35 +22,34 @@ use crate::volume::{PER_UNIT, UNIT, failed};
 /// The experiment.
 pub(super) struct VolumeReads;
 
-/// Requests under way at once.
+/// Requests under way at once: of a unit, and of a large piece.
 const DEPTH: u32 = 32;
+const LARGE_DEPTH: u32 = 8;
 /// Bytes of a device that hold neither segments nor what is left over by them.
 const AROUND: u64 = 1 << 20;
 /// Bytes before the first segment, and segments before those for payload.
 const START: u64 = 64 << 10;
 const ANCHORS: u64 = 4;
 
-const PHASES: [Phase; 10] = [
+const PHASES: [Phase; 12] = [
     Phase { id: "read", unit: Unit::Requests, part: 0 },
     Phase { id: "device-read", unit: Unit::Requests, part: 0 },
     Phase { id: "read-32", unit: Unit::Requests, part: 0 },
     Phase { id: "device-read-32", unit: Unit::Requests, part: 0 },
     Phase { id: "read-large", unit: Unit::Bytes, part: 0 },
     Phase { id: "device-read-large", unit: Unit::Bytes, part: 0 },
+    Phase { id: "read-large-8", unit: Unit::Bytes, part: 0 },
+    Phase { id: "device-read-large-8", unit: Unit::Bytes, part: 0 },
     Phase { id: "added-processor-time", unit: Unit::Seconds, part: 0 },
     Phase { id: "added-processor-time-32", unit: Unit::Seconds, part: 0 },
     Phase { id: "requests-for-a-read", unit: Unit::Each, part: 0 },
     Phase { id: "requests-for-a-large-read", unit: Unit::Each, part: 0 },
 ];
-const PAIRS: [Pair; 3] = [
+const PAIRS: [Pair; 4] = [
     small("4 KiB, one at a time", ["read", "device-read"]),
     small("4 KiB, 32 under way", ["read-32", "device-read-32"]),
-    Pair {
-        id: "1 MiB",
-        phases: ["read-large", "device-read-large"],
-        aim: Some(0.97),
-        other_aims: &[],
-    },
+    large("1 MiB, one at a time", ["read-large", "device-read-large"]),
+    large("1 MiB, 8 under way", ["read-large-8", "device-read-large-8"]),
 ];
 /// Seconds of processors that a read may take more on a device in memory, which does not hide them.
 const ADDED: f64 = 2e-6;
@@ -58,6 +57,10 @@ const ADDED: f64 = 2e-6;
 /// Reads of a unit: of a device in memory, the volume's part of the time is larger.
 const fn small(id: &'static str, phases: [&'static str; 2]) -> Pair {
     Pair { id, phases, aim: Some(0.95), other_aims: &[("loop", 0.9)] }
+}
+
+const fn large(id: &'static str, phases: [&'static str; 2]) -> Pair {
+    Pair { id, phases, aim: Some(0.97), other_aims: &[] }
 }
 
 impl Experiment for VolumeReads {
@@ -166,8 +169,9 @@ impl Reading<'_> {
     fn run(mut self, run: &mut Run<'_>) -> Outcome<()> {
         run.begin_all();
         let one = self.one_by_one(UNIT)?;
-        let many = self.side_by_side()?;
+        let many = self.side_by_side(UNIT, DEPTH)?;
         let large = self.one_by_one(LARGE)?;
+        let large_many = self.side_by_side(LARGE, LARGE_DEPTH)?;
         let amounts = [
             ("added-processor-time", one.added()),
             ("added-processor-time-32", many.added()),
@@ -175,9 +179,8 @@ impl Reading<'_> {
             ("requests-for-a-large-read", large.requests),
         ];
         let mut phases = Vec::new();
-        for (pair, read, bytes) in
-            PAIRS.iter().zip([one, many, large]).zip([1, 1, LARGE]).map(|((a, b), c)| (a, b, c))
-        {
+        let each = [(one, 1), (many, 1), (large, LARGE), (large_many, LARGE)];
+        for (pair, (read, bytes)) in PAIRS.iter().zip(each) {
             phases.extend(batches(run, pair, &read.both, bytes));
         }
         run.end_all_with(phases, &amounts);
@@ -235,28 +238,28 @@ impl Reading<'_> {
         Ok(Read { both, requests: self.requests(before, reads) })
     }
 
-    /// Reads of a unit, many under way at once.
-    fn side_by_side(&mut self) -> Outcome<Read> {
+    /// Reads of `bytes` bytes, `depth` under way at once.
+    fn side_by_side(&mut self, bytes: u64, depth: u32) -> Outcome<Read> {
         let (mut random, until) = (self.random.clone(), Until::Time(self.slice));
         let (mut ours, mut others) = (random.clone(), Random::new(random.number()));
-        let content = vec![0; UNIT as usize];
-        let mut buffers = flow::buffers(DEPTH as usize, &content)?;
-        let mut beside = flow::buffers(DEPTH as usize, &content)?;
-        let queue = self.aged.volume.queue(DEPTH).map_err(failed("make a queue"))?;
-        let (mut volume, mut device) = (Ours(queue), Raw::new(&self.aged.file, DEPTH, 0)?);
+        let content = vec![0; bytes as usize];
+        let mut buffers = flow::buffers(depth as usize, &content)?;
+        let mut beside = flow::buffers(depth as usize, &content)?;
+        let queue = self.aged.volume.queue(depth).map_err(failed("make a queue"))?;
+        let (mut volume, mut device) = (Ours(queue), Raw::new(&self.aged.file, depth, 0)?);
         let (before, mut reads) = (self.aged.device.counts().reads, 0);
         let both = in_turn(
             self.slices,
             &mut random,
             || {
-                let mut next = || self.places(UNIT, &mut ours)[0];
+                let mut next = || self.places(bytes, &mut ours)[0];
                 let done =
                     flow(&mut volume, &mut buffers, Way::Read, until, &mut next, &mut |_| {})?;
                 reads += done;
                 Ok(done)
             },
             || {
-                let mut next = || self.places(UNIT, &mut others)[1];
+                let mut next = || self.places(bytes, &mut others)[1];
                 flow(&mut device, &mut beside, Way::Read, until, &mut next, &mut |_| {})
             },
         )?;
