@@ -15,7 +15,7 @@ use crate::buffers::Buffers;
 use crate::change::{Change, Step, Stop};
 use crate::clean::could;
 use crate::device::Device;
-use crate::index::{self, Of, Use, Word, Words, position, use_word};
+use crate::index::{self, Count, Of, Use, Word, Words, position, use_word};
 use crate::keep::Keeping;
 use crate::kinds;
 use crate::layout::Layout;
@@ -105,6 +105,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 (Of::Use, use_word(segment.used, segment.generation)),
                 (Of::Birth, segment.birth),
                 (Of::Last, segment.last),
+                (Of::Bad, segment.is_bad.into()),
                 // What was given out of it, nobody knows.
                 (Of::Next, self.layout.segment),
             ];
@@ -112,7 +113,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 self.fill_word(number, of, value)?;
             }
         }
-        Ok(())
+        let bad = segments.iter().filter(|segment| segment.is_bad).count() as u64;
+        Ok(self.core.run(|tx| tx.set(tx.count_at(Count::Bad), bad))?)
     }
 
     /// Stores a word of a segment, at which nobody looks yet.

@@ -17,7 +17,7 @@ use crate::change::Change;
 use crate::clean::could;
 use crate::index::{Count, LOCK, Of, Slot, Use, Word, Words, packet_of};
 use crate::members::erase_segment;
-use crate::segments::CHECKPOINT_LEAVES;
+use crate::segments::{CHECKPOINT_LEAVES, FAILURES_MAX};
 use crate::volume::Volume;
 use crate::writer::Hold;
 use crate::{Error, Result};
@@ -45,7 +45,10 @@ struct Writing<'v, M: Memory, H: Host> {
     bytes: Vec<u8>,
     /// Where `bytes` go.
     place: u64,
-    holds: Vec<Hold<'v, M, H>>,
+    /// Its segments.
+    holds: Vec<(u64, Hold<'v, M, H>)>,
+    /// Whether the one that is being filled can't be written.
+    has_failed: bool,
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
@@ -85,6 +88,20 @@ impl<M: Memory, H: Host> Volume<M, H> {
     pub fn checkpoint(&self) -> Result<()> {
         // One at a time: there is room for one.
         let _turn = if self.space.is_mine() { None } else { Some(self.take_turn()?) };
+        let mut failed = Vec::new();
+        loop {
+            let before = failed.len();
+            match self.write_checkpoint(&mut failed) {
+                Ok(()) => return self.retire(&failed),
+                // A place can't be written: others may be.
+                Err(_) if failed.len() > before && failed.len() < FAILURES_MAX => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes a checkpoint; if a segment can't be written, it is added to those that have `failed`.
+    fn write_checkpoint<'v>(&'v self, failed: &mut Vec<(u64, Hold<'v, M, H>)>) -> Result<()> {
         let hold = self.spare_hold()?;
         let (life, id, units) = self.change(|change| {
             let packet = change.seal_all()?;
@@ -104,14 +121,14 @@ impl<M: Memory, H: Host> Volume<M, H> {
             items: ItemWriter::default(),
             bytes: Vec::new(),
             place: self.layout.first_place(segment),
-            holds: vec![hold],
+            holds: vec![(segment, hold)],
+            has_failed: false,
         };
-        writing.name_next()?;
-        self.put_segments(&mut writing)?;
-        self.put_extents(&mut writing)?;
-        writing.put(&Item::Reserved(self.root(Word::Reserved)))?;
-        writing.put(&Item::End)?;
-        writing.finish()?;
+        if let Err(error) = writing.put_all() {
+            let holds = writing.holds.into_iter();
+            failed.extend(holds.filter(|(held, _)| writing.has_failed && *held == writing.segment));
+            return Err(error);
+        }
         // All that the walk has seen; and the checkpoint itself, of which the stream knows nothing.
         self.flush()?;
         self.flush_now()?;
@@ -147,15 +164,15 @@ impl<M: Memory, H: Host> Volume<M, H> {
     fn put_segments(&self, writing: &mut Writing<'_, M, H>) -> Result<()> {
         let core = self.core.as_ref();
         for segment in 0..self.layout.segments {
-            let (used, generation, birth, base) = self.core.read(LOCK, |view| {
+            let (used, generation, is_bad, birth, base) = self.core.read(LOCK, |view| {
                 let (used, generation) = view.usage(segment);
+                let is_bad = view.segment(segment, Of::Bad) > 0;
                 let birth = view.segment(segment, Of::Birth);
-                Ok((used, generation, birth, view.segment(segment, Of::Sums)))
+                Ok((used, generation, is_bad, birth, view.segment(segment, Of::Sums)))
             })?;
-            if generation == 0 && used != Use::Bad {
+            if generation == 0 && !is_bad {
                 continue;
             }
-            let is_bad = used == Use::Bad;
             writing.put(&Item::Segment { segment, generation, is_bad, birth })?;
             if matches!(used, Use::Payload | Use::Stream) && base != 0 {
                 let count = Sums::words(self.layout.segment);
@@ -259,8 +276,19 @@ impl<M: Memory, H: Host> Writing<'_, M, H> {
     fn name_next(&mut self) -> Result<()> {
         let hold = self.volume.spare_hold()?;
         self.next = self.volume.checkpoint_segment(self.id, &hold)?;
-        self.holds.push(hold);
+        self.holds.push((self.next, hold));
         Ok(())
+    }
+
+    /// Writes all items.
+    fn put_all(&mut self) -> Result<()> {
+        let volume = self.volume;
+        self.name_next()?;
+        volume.put_segments(self)?;
+        volume.put_extents(self)?;
+        self.put(&Item::Reserved(volume.root(Word::Reserved)))?;
+        self.put(&Item::End)?;
+        self.finish()
     }
 
     fn put(&mut self, item: &Item) -> Result<()> {
@@ -299,7 +327,9 @@ impl<M: Memory, H: Host> Writing<'_, M, H> {
     /// Writes the units that were made.
     fn write(&mut self) -> Result<()> {
         if !self.bytes.is_empty() {
-            self.volume.write_units(self.place, &self.bytes)?;
+            let written = self.volume.write_units(self.place, &self.bytes);
+            self.has_failed = written.is_err();
+            written?;
             self.place += self.bytes.len() as u64 / self.volume.layout.unit;
             self.bytes.clear();
         }

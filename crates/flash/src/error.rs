@@ -76,7 +76,10 @@ pub enum Error {
         what: &'static str,
     },
     /// All of the space that there is for payload is in use.
-    #[error("{device}: no space left: {used} of {most} units are in use or reserved; trim some")]
+    #[error(
+        "{device}: no space left: {used} of {most} units are in use or reserved{}; trim some",
+        bad_text(*bad, *all)
+    )]
     NoSpace {
         /// The device.
         device: PathBuf,
@@ -84,6 +87,10 @@ pub enum Error {
         used: u64,
         /// Units that can be so.
         most: u64,
+        /// Segments that can't be written any more.
+        bad: u64,
+        /// Segments in all.
+        all: u64,
     },
     /// A range that can't be.
     #[error("block {block}, {count} blocks: {what}")]
@@ -122,6 +129,17 @@ pub enum Error {
     /// The region of the volume.
     #[error(transparent)]
     Region(#[from] conquest_pm::Error),
+}
+
+/// What bad segments have to do with it.
+fn bad_text(bad: u64, all: u64) -> String {
+    match bad {
+        0 => String::new(),
+        _ => {
+            let left = all.saturating_sub(bad);
+            format!(", and {bad} of {all} segments can't be written any more ({left} are left)")
+        }
+    }
 }
 
 /// Shorthand.

@@ -17,7 +17,7 @@ use crate::layout::Layout;
 /// The lock.
 pub(crate) const LOCK: u32 = 0;
 /// What this program makes and understands.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 /// Packets that the region keeps: each until it is on the device.
 pub(crate) const RING: u64 = 32;
 
@@ -114,6 +114,8 @@ pub(crate) enum Count {
     Copied,
     /// Units of checkpoints.
     Checkpoints,
+    /// Segments that are bad, whenever they became so.
+    Bad,
 }
 
 /// Position in the stream: a packet's number and words of records in it.
@@ -140,8 +142,6 @@ pub(crate) enum Use {
     Checkpoint,
     /// Roots.
     Anchor,
-    /// Nothing any more.
-    Bad,
 }
 
 impl Use {
@@ -150,8 +150,7 @@ impl Use {
             0 => Use::Payload,
             1 => Use::Stream,
             2 => Use::Checkpoint,
-            3 => Use::Anchor,
-            _ => Use::Bad,
+            _ => Use::Anchor,
         }
     }
 }
@@ -185,8 +184,8 @@ pub(crate) enum Of {
     Unreadable,
     /// Whether it was erased since it was in use, where segments have to be.
     Ready,
-    /// Whether writing to it has failed: it is not begun again.
-    Worn,
+    /// Whether it could not be written, or erased: it is not begun again.
+    Bad,
 }
 
 /// Words of a segment.

@@ -26,8 +26,10 @@ pub struct Info {
     pub segment: u64,
     /// Segments, by their use.
     pub segments: Segments,
-    /// Units that can have payload or be reserved.
+    /// Units that can have payload or be reserved: the same for the life of the volume.
     pub capacity: u64,
+    /// Units fewer than that, because too many segments are bad.
+    pub lost: u64,
     /// Units with payload.
     pub used: u64,
     /// Units that are reserved.
@@ -66,8 +68,10 @@ pub struct Segments {
     pub checkpoint: u64,
     /// For roots.
     pub anchor: u64,
-    /// Out of use.
+    /// Could not be written, or erased, and are not begun any more.
     pub bad: u64,
+    /// So many more may become so before there is less capacity.
+    pub spare: u64,
 }
 
 /// Units that were written since the index was made; write amplification is the sum of all but
@@ -125,8 +129,10 @@ pub struct Stream {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Usage {
-    /// That can have payload or be reserved.
+    /// That can have payload or be reserved: the same for the life of the volume.
     pub capacity: u64,
+    /// Fewer than that, because too many segments are bad.
+    pub lost: u64,
     /// With payload; also what is being trimmed, until that is done.
     pub used: u64,
     /// That are reserved.
@@ -165,6 +171,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             segment,
             segments: self.count_segments()?,
             capacity: self.layout.capacity(),
+            lost: self.layout.capacity() - self.capacity(core),
             used: core.root(Word::Live),
             reserved: core.root(Word::Reserved),
             unreadable: self.unreadable(),
@@ -202,8 +209,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     fn wear(&self) -> Wear {
-        let used = (0..self.layout.segments).map(|segment| self.core.usage(segment));
-        let worn = used.filter(|(used, _)| !matches!(used, Use::Anchor | Use::Bad));
+        let core = self.core.as_ref();
+        let good = (0..self.layout.segments).filter(|&segment| core.segment(segment, Of::Bad) == 0);
+        let worn = good.map(|segment| core.usage(segment)).filter(|(used, _)| *used != Use::Anchor);
         let begin = Wear { least: u64::MAX, ..Wear::default() };
         let all = worn.fold(begin, |Wear { least, most, sum }, (_, begun)| Wear {
             least: least.min(begun),
@@ -218,6 +226,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     pub fn usage(&self) -> Usage {
         Usage {
             capacity: self.layout.capacity(),
+            lost: self.layout.capacity() - self.capacity(self.core.as_ref()),
             used: self.root(Word::Live),
             reserved: self.root(Word::Reserved),
         }
@@ -226,16 +235,16 @@ impl<M: Memory, H: Host> Volume<M, H> {
     fn count_segments(&self) -> Result<Segments> {
         let core = self.core.as_ref();
         let held = self.held_segments(core)?;
-        let mut found = Segments { all: self.layout.segments, ..Segments::default() };
+        let spare = self.layout.bad_most().saturating_sub(core.count(Count::Bad));
+        let mut found = Segments { all: self.layout.segments, spare, ..Segments::default() };
         for segment in 0..self.layout.segments {
             let count = match core.usage(segment).0 {
                 _ if self.is_reusable(core, segment, &held) => &mut found.free,
-                _ if core.segment(segment, Of::Worn) > 0 => &mut found.bad,
+                _ if core.segment(segment, Of::Bad) > 0 => &mut found.bad,
                 Use::Payload => &mut found.payload,
                 Use::Stream => &mut found.stream,
                 Use::Checkpoint => &mut found.checkpoint,
                 Use::Anchor => &mut found.anchor,
-                Use::Bad => &mut found.bad,
             };
             *count += 1;
         }

@@ -36,6 +36,8 @@ pub(crate) struct Segment {
     pub(crate) birth: u64,
     /// The last packet in it that counts, or its checkpoint.
     pub(crate) last: u64,
+    /// Whether it is not to be begun any more.
+    pub(crate) is_bad: bool,
 }
 
 /// Where checksums go as they are found: those that are found later replace others.
@@ -85,7 +87,7 @@ pub(crate) fn recover(
     sums: &mut impl Checksums,
 ) -> Result<Recovered> {
     let reading = Reading { device, layout };
-    let empty = Segment { used: Use::Payload, generation: 0, birth: 0, last: 0 };
+    let empty = Segment { used: Use::Payload, generation: 0, birth: 0, last: 0, is_bad: false };
     let mut recovered = Recovered {
         segments: vec![empty; layout.segments as usize],
         map: Ranges::default(),
@@ -295,6 +297,7 @@ impl Reading<'_> {
                             && (is_flushed || self.is_there(place, len, generation, sums))
                     }
                     Ok((Record::Place { place, len, .. }, _)) => self.is_possible(place, len),
+                    Ok((Record::Bad { segment }, _)) => segment < self.layout.segments,
                     Ok(_) => true,
                     Err(_) => false,
                 };
@@ -331,9 +334,7 @@ impl Recovered {
                 };
                 found.generation = generation;
                 found.birth = birth;
-                if is_bad {
-                    found.used = Use::Bad;
-                }
+                found.is_bad = is_bad;
             }
             Item::Sums { segment, words } => {
                 let is_right = words.len() as u64 == Sums::words(layout.segment);
@@ -410,6 +411,11 @@ impl Recovered {
                     found.generation = generation;
                     found.birth = number;
                     found.last = 0;
+                }
+            }
+            Record::Bad { segment } => {
+                if let Some(found) = self.segments.get_mut(segment as usize) {
+                    found.is_bad = true;
                 }
             }
             Record::Reserved { units } => self.reserved = units,

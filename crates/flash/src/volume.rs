@@ -9,7 +9,7 @@ use conquest_pm::{Core, Place};
 
 use crate::buffers::{Buffers, Lent};
 use crate::device::Device;
-use crate::index::{RING, VERSION, Word, Words};
+use crate::index::{Count, RING, VERSION, Word, Words};
 use crate::keep::Keeping;
 use crate::layout::Layout;
 use crate::map::Tree;
@@ -129,10 +129,17 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
+    /// Units that can have payload or be reserved now: fewer if too many segments are bad.
+    pub(crate) fn capacity(&self, words: &impl Words) -> u64 {
+        self.layout.capacity_without(words.count(Count::Bad))
+    }
+
     /// The error for a volume that is full.
     pub(crate) fn no_space(&self) -> Error {
-        let used = self.root(Word::Live) + self.root(Word::Reserved);
-        Error::NoSpace { device: self.name(), used, most: self.layout.capacity() }
+        let core = self.core.as_ref();
+        let used = core.root(Word::Live) + core.root(Word::Reserved);
+        let (bad, all) = (core.count(Count::Bad), self.layout.segments);
+        Error::NoSpace { device: self.name(), used, most: self.capacity(core), bad, all }
     }
 
     pub(crate) fn failed(&self) -> Error {

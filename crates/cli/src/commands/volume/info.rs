@@ -37,7 +37,9 @@ struct Answer {
     unit_bytes: u64,
     segment_bytes: u64,
     segments: Segments,
+    spare_segments: u64,
     capacity_bytes: u64,
+    lost_bytes: u64,
     used_bytes: u64,
     reserved_bytes: u64,
     unreadable_bytes: u64,
@@ -147,7 +149,9 @@ fn answer(identity: &Identity, info: &Known) -> Answer {
             anchor: segments.anchor,
             bad: segments.bad,
         },
+        spare_segments: segments.spare,
         capacity_bytes: info.capacity * unit,
+        lost_bytes: info.lost * unit,
         used_bytes: info.used * unit,
         reserved_bytes: info.reserved * unit,
         unreadable_bytes: info.unreadable * unit,
@@ -198,7 +202,7 @@ fn text(identity: &Identity, info: &Known) -> String {
                 "{} used, {} reserved, {} at most, in units of {}",
                 bytes(info.used),
                 bytes(info.reserved),
-                bytes(info.capacity),
+                bytes(info.capacity - info.lost),
                 human(unit)
             ),
         ),
@@ -228,6 +232,9 @@ fn text(identity: &Identity, info: &Known) -> String {
         ),
         ("checkpoint", bytes(info.checkpoint)),
     ]);
+    if info.segments.bad > 0 {
+        rows.push(("bad places", bad_places(info)));
+    }
     if info.unreadable > 0 {
         let told = "can't be read; run `conquest volume scrub` to see which";
         rows.push(("damage", format!("{} {told}", bytes(info.unreadable))));
@@ -249,6 +256,18 @@ fn segments_text(info: &Known) -> String {
         grouped(segments.anchor),
         grouped(segments.bad)
     )
+}
+
+/// What bad segments mean.
+fn bad_places(info: &Known) -> String {
+    let bad = format!("{} segments can't be written any more", grouped(info.segments.bad));
+    match info.lost {
+        0 => format!("{bad}; {} more may go before space does", grouped(info.segments.spare)),
+        lost => format!(
+            "{bad}, too many: {} less can be written; replace the device",
+            human(lost * info.unit)
+        ),
+    }
 }
 
 /// What was written, and how much more than users have asked for.
