@@ -277,3 +277,37 @@ fn progress_is_shown_on_a_terminal() {
     let shown = run(&["check", &one]);
     assert!(shown.contains("checking [") && shown.contains('%'), "{shown:?}");
 }
+
+#[test]
+fn a_mirror_goes_on_without_a_member() {
+    let disk = Disk::new();
+    let [one, two] = [disk.path("one"), disk.path("two")];
+    printed(["volume", "create", "--size", "8M", "--mirror", &one, &two]);
+    fill(&[&one, &two], 300);
+    let info = |first: &str| -> Value {
+        serde_json::from_str(&printed(["volume", "info", "--json", first, &two])).unwrap()
+    };
+    let found = info(&one);
+    assert_eq!(found["members"][1]["state"], "good");
+    assert_eq!(found["failed_since_ns"], Value::Null);
+    let said = refused(1, ["volume", "info", &two]);
+    assert!(said.contains("member 0 of its mirror, of 2, is missing"), "{said}");
+    assert!(said.contains("--degraded"), "{said}");
+    let found = info("--degraded");
+    assert_eq!(found["members"][0]["state"], "missing");
+    assert_eq!(found["members"][0]["path"], Value::Null);
+    assert_eq!(found["members"][1]["state"], "good");
+    let said = printed(["volume", "info", "--degraded", &two]);
+    assert!(said.contains("(missing), failed since"), "{said}");
+    assert!(printed(["volume", "check", "--degraded", &two]).contains("300 copies read"));
+    // It is back, and not trusted.
+    let found = info(&one);
+    assert_eq!(found["members"][0]["state"], "failed");
+    assert!(found["failed_since_ns"].as_u64().unwrap() > 1_700_000_000 * 1_000_000_000);
+    let said = printed(["volume", "info", &one, &two]);
+    assert!(said.contains(&format!("{one}: 8.0M, failed since")), "{said}");
+    // Now each has what the other one lacks.
+    printed(["volume", "info", "--degraded", &one]);
+    let said = refused(1, ["volume", "info", &one, &two]);
+    assert!(said.contains("used without each other"), "{said}");
+}

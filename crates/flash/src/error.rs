@@ -46,6 +46,29 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// A member of a mirror is not there.
+    #[error(
+        "{device}: member {member} of its mirror, of {members}, is missing; name it, too, or open \
+         the volume without it (--degraded): if this one is old, what was written since is lost"
+    )]
+    Missing {
+        /// A device that is there.
+        device: PathBuf,
+        /// Which is not, from 0.
+        member: u32,
+        /// How many there are.
+        members: u32,
+    },
+    /// Members of a mirror were used without each other.
+    #[error(
+        "{device}: the members of its mirror were used without each other, and each has what the \
+         other lacks; open the volume with those alone that are right (--degraded), and replace \
+         the others"
+    )]
+    Parted {
+        /// The device.
+        device: PathBuf,
+    },
     /// A volume can't be made so.
     #[error("{device}: can't be made a volume: {what}")]
     Shape {

@@ -11,7 +11,7 @@ use conquest_pm::memory::Memory;
 use crate::Result;
 use crate::build::LIFE_SHIFT;
 use crate::device::Device;
-use crate::index::{Count, LOCK, Of, Use, Word, Words, packet_of};
+use crate::index::{Count, LOCK, Noted, Of, Use, Word, Words, packet_of};
 use crate::layout::Layout;
 use crate::map::Measure;
 use crate::volume::Volume;
@@ -40,6 +40,10 @@ pub struct Info {
     pub written: Written,
     /// How often segments were begun since the volume was made.
     pub wear: Wear,
+    /// Members of a mirror that have failed, a bit each.
+    pub failed: u64,
+    /// When the first of them did, in nanoseconds since 1970; 0 if none has.
+    pub failed_since: u64,
     /// The map.
     pub map: Measure,
     /// The stream.
@@ -139,6 +143,20 @@ pub struct Usage {
     pub reserved: u64,
 }
 
+/// A member of a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Member {
+    /// Where it is; none if it is not there.
+    pub path: Option<PathBuf>,
+    /// Bytes, 0 if it is not there.
+    pub bytes: u64,
+    /// Whether it lacks what others of its mirror have, and is not read.
+    pub has_failed: bool,
+    /// Whether it is being brought up to date.
+    pub is_restored: bool,
+}
+
 /// What a volume is for life.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -149,8 +167,8 @@ pub struct Identity {
     pub created: u64,
     /// How its members are combined.
     pub arrangement: Arrangement,
-    /// Its members: paths and bytes, by their numbers.
-    pub members: Vec<(PathBuf, u64)>,
+    /// Its members, by their numbers.
+    pub members: Vec<Member>,
     /// The file of its index.
     pub index: PathBuf,
     /// Bytes of memory that the index takes; 0 if its file is gone.
@@ -183,6 +201,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 checkpoints: core.count(Count::Checkpoints),
             },
             wear: self.wear(),
+            failed: core.noted(Noted::Failed),
+            failed_since: match core.noted(Noted::Failed) {
+                0 => 0,
+                _ => core.noted(Noted::Since),
+            },
             map,
             stream: Stream {
                 open: packet_of(core.root(Word::End)).0,
@@ -253,6 +276,19 @@ impl<M: Memory, H: Host> Volume<M, H> {
 }
 
 impl Volume<Mapped, OsHost> {
+    /// Member `number`.
+    fn member(&self, number: u32) -> Member {
+        let devices = self.opened.iter().flat_map(|opened| &opened.devices);
+        let device = devices.filter(|(found, _)| *found == number).map(|(_, device)| device).next();
+        let has = |what| self.is_mirrored() && self.core.noted(what) >> number & 1 != 0;
+        Member {
+            path: device.map(|device| device.name().to_owned()),
+            bytes: device.map_or(0, |device| device.len()),
+            has_failed: has(Noted::Failed),
+            is_restored: has(Noted::Restored),
+        }
+    }
+
     /// What the volume is; none for one that was not opened by paths.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
@@ -263,11 +299,7 @@ impl Volume<Mapped, OsHost> {
             uuid,
             created,
             arrangement,
-            members: opened
-                .devices
-                .iter()
-                .map(|device| (device.name().to_owned(), device.len()))
-                .collect(),
+            members: (0..opened.superblock.members).map(|number| self.member(number)).collect(),
             index: opened.index.clone(),
             index_bytes: blocks * 512,
         })

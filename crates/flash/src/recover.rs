@@ -74,11 +74,6 @@ pub(crate) struct Reading<'d> {
     pub(crate) layout: Layout,
 }
 
-/// The newest root of the volume on `device`.
-pub(crate) fn newest_root(device: &dyn Device, layout: Layout) -> Result<Root> {
-    Reading { device, layout }.newest_root()
-}
-
 /// Reads what the volume on `device` is, by its newest root. Its checksums go to `sums`.
 pub(crate) fn recover(
     device: &dyn Device,
@@ -147,19 +142,6 @@ impl Reading<'_> {
             let read = self.device.read_copy(copy, place * self.layout.unit, &mut unit);
             read.ok().and_then(|()| parse(&unit))
         })
-    }
-
-    fn newest_root(&self) -> Result<Root> {
-        let count = ANCHORS * self.layout.roots_per_anchor();
-        let mut ahead = Ahead::new(*self);
-        let roots = (0..count).filter_map(|number| {
-            let [place, _] = self.layout.root_places(number);
-            let parse = |unit: &[u8]| Root::from_unit(self.layout.bind, unit);
-            let root = ahead.parsed(place, self.layout.roots_per_anchor(), parse)?;
-            self.layout.root_places(root.sequence).contains(&place).then_some(root)
-        });
-        let newest = roots.max_by_key(|root| root.sequence);
-        newest.ok_or_else(|| self.unreadable("root"))
     }
 
     /// Loads `checkpoint`.

@@ -118,7 +118,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 let is_next = words.root(Word::NextStream) == segment;
                 is_next || last >= words.root(Word::RootPacket)
             }
-            Use::Checkpoint => words.segment(segment, Of::Last) == words.root(Word::RootCheckpoint),
+            // The newest root may be on its way, or there while nobody knows.
+            Use::Checkpoint => [Word::RootCheckpoint, Word::LastRooted]
+                .iter()
+                .any(|&root| words.root(root) == words.segment(segment, Of::Last)),
         };
         let is_bad = words.segment(segment, Of::Bad) > 0;
         if is_needed || is_bad || words.segment(segment, Of::Live) > 0 {

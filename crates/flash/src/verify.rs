@@ -127,7 +127,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let Some(opened) = &self.opened else {
             return;
         };
-        for device in &opened.devices {
+        for (_, device) in &opened.devices {
             let device = device.as_ref();
             let places = [0, last_place(device)];
             let found =
@@ -162,13 +162,16 @@ impl<M: Memory, H: Host> Volume<M, H> {
         if found.inline.is_some() {
             return Ok(());
         }
-        let wrong: Vec<_> = (0..self.device.copies())
+        // Nobody relies on those that have failed.
+        let failed = self.device.standing().failed;
+        let used = (0..self.device.copies()).filter(|copy| failed & 1 << copy == 0);
+        let wrong: Vec<_> = used
             .map(|copy| {
                 verified.copies += piece.len;
-                self.wrong_units(found, copy)
+                (copy, self.wrong_units(found, copy))
             })
             .collect();
-        if wrong.iter().all(Vec::is_empty) {
+        if wrong.iter().all(|(_, wrong)| wrong.is_empty()) {
             return Ok(());
         }
         // Who has changed it meanwhile has written it anew.
@@ -203,11 +206,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
         &self,
         piece: &Piece,
         found: &Found,
-        wrong: &[Vec<u64>],
+        wrong: &[(u32, Vec<u64>)],
         how: &mut Verifying<'_>,
     ) -> Result<()> {
-        let is_elsewhere = |index: &u64| wrong.iter().any(|units| !units.contains(index));
-        let mut all: Vec<u64> = wrong.iter().flatten().copied().collect();
+        let is_elsewhere = |index: &u64| wrong.iter().any(|(_, units)| !units.contains(index));
+        let mut all: Vec<u64> = wrong.iter().flat_map(|(_, units)| units).copied().collect();
         all.sort_unstable();
         all.dedup();
         if how.repair {
@@ -217,7 +220,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             }
         }
         let per = self.layout.unit / BLOCK;
-        for (copy, units) in (0..).zip(wrong) {
+        for (copy, units) in wrong {
             let mut units = units.iter().copied().peekable();
             while let Some(first) = units.next() {
                 let elsewhere = is_elsewhere(&first);
@@ -227,7 +230,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 {
                     last = next;
                 }
-                let (device, at) = self.locate(found.place + first, copy);
+                let (device, at) = self.locate(found.place + first, *copy);
                 (how.found)(Damage::Payload {
                     block: (piece.unit + first) * per,
                     count: (last + 1 - first) * per,
@@ -249,12 +252,13 @@ impl<M: Memory, H: Host> Volume<M, H> {
         };
         let bytes = self.layout.segment * self.layout.unit;
         let (segment, within) = (at / bytes, at % bytes);
-        let count = opened.devices.len().max(1) as u64;
+        let count = u64::from(opened.superblock.members.max(1));
         let (member, row) = match opened.superblock.arrangement {
             Arrangement::Striped => (segment % count, segment / count),
             Arrangement::Mirrored => (copy.into(), segment),
         };
-        let path = opened.devices.get(member as usize).map(|device| device.name().to_owned());
+        let is_it = |&&(number, _): &&(u32, _)| u64::from(number) == member;
+        let path = opened.devices.iter().find(is_it).map(|(_, device)| device.name().to_owned());
         (path.unwrap_or_else(|| self.name()), opened.superblock.start + row * bytes + within)
     }
 }

@@ -8,7 +8,7 @@ use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Place};
 
 use crate::buffers::{Buffers, Lent};
-use crate::device::Device;
+use crate::device::{Device, Standing};
 use crate::index::{Count, RING, VERSION, Word, Words};
 use crate::keep::Keeping;
 use crate::layout::Layout;
@@ -39,6 +39,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) flushed: Mutex<u64>,
     /// Which process of a line of descent has opened it: what it holds is not its children's.
     pub(crate) life: Option<u32>,
+    /// How members of a mirror stand, as the device was told last.
+    pub(crate) standing: Mutex<Standing>,
     /// The thread that works in the background.
     pub(crate) keeping: Keeping,
     /// Segments that were free when this process looked last.
@@ -81,6 +83,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return Err(Error::InUse { device: volume.name(), what });
         }
         volume.refuse_others()?;
+        volume.tell_missing()?;
         volume.become_writer()?;
         volume.close_open_segments()?;
         Ok(volume)

@@ -2,7 +2,8 @@
 //! and in the last whole 4 KiB of each member and is written once.
 
 use super::{
-    ANCHORS, Bind, PLACE_MAX, UNIT, UNIT_MAX, first_words, is_sealed, sealed, uuid_of, uuid_words,
+    ANCHORS, Bind, MIRRORS_MAX, PLACE_MAX, UNIT, UNIT_MAX, first_words, is_sealed, sealed, uuid_of,
+    uuid_words,
 };
 
 /// The first eight bytes: "CONQVOLU".
@@ -123,6 +124,7 @@ impl Superblock {
         let bytes = self.unit.checked_mul(self.segment).and_then(|bytes| bytes.checked_mul(rows));
         let end = bytes.and_then(|bytes| bytes.checked_add(self.start)?.checked_add(SIZE as u64));
         self.member < self.members
+            && (self.arrangement == Arrangement::Striped || self.members <= MIRRORS_MAX)
             && self.unit.is_power_of_two()
             && (UNIT..=UNIT_MAX).contains(&self.unit)
             && self.segment.is_power_of_two()

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use conquest::Id;
-use conquest_flash::{Identity, Info as Known};
+use conquest_flash::{Identity, Info as Known, Member as KnownMember};
 use conquest_format::volume::Arrangement;
 use serde::Serialize;
 
@@ -34,6 +34,8 @@ struct Answer {
     created_ns: u64,
     arrangement: &'static str,
     members: Vec<Member>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed_since_ns: Option<u64>,
     unit_bytes: u64,
     segment_bytes: u64,
     segments: Segments,
@@ -56,8 +58,10 @@ struct Answer {
 
 #[derive(Serialize)]
 struct Member {
-    path: Name,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<Name>,
     bytes: u64,
+    state: &'static str,
 }
 
 #[derive(Serialize)]
@@ -130,6 +134,32 @@ fn arrangement(identity: &Identity) -> &'static str {
     }
 }
 
+fn state(member: &KnownMember) -> &'static str {
+    match (&member.path, member.has_failed, member.is_restored) {
+        (None, ..) => "missing",
+        (_, true, true) => "restored",
+        (_, true, false) => "failed",
+        (_, false, _) => "good",
+    }
+}
+
+fn member(member: &KnownMember) -> Member {
+    let path = member.path.as_deref().map(name);
+    Member { path, bytes: member.bytes, state: state(member) }
+}
+
+/// What is said of a member.
+fn member_text(member: &KnownMember, since: &str) -> String {
+    let path = member.path.as_deref().map(host_label);
+    let size = path.map(|path| format!("{path}: {}", human(member.bytes)));
+    match (size, state(member)) {
+        (None, _) => format!("(missing), failed since {since}"),
+        (Some(size), "good") => size,
+        (Some(size), "restored") => format!("{size}, being brought up to date"),
+        (Some(size), _) => format!("{size}, failed since {since}"),
+    }
+}
+
 fn answer(identity: &Identity, info: &Known) -> Answer {
     let Known { unit, segments, map, stream, .. } = *info;
     let members = identity.members.iter();
@@ -137,7 +167,8 @@ fn answer(identity: &Identity, info: &Known) -> Answer {
         uuid: Id(identity.uuid).to_string(),
         created_ns: identity.created,
         arrangement: arrangement(identity),
-        members: members.map(|(path, bytes)| Member { path: name(path), bytes: *bytes }).collect(),
+        members: members.map(member).collect(),
+        failed_since_ns: (info.failed != 0).then_some(info.failed_since),
         unit_bytes: unit,
         segment_bytes: info.segment * unit,
         segments: Segments {
@@ -187,10 +218,9 @@ fn text(identity: &Identity, info: &Known) -> String {
         ("made", Clock::new().long(created)),
         ("arrangement", format!("{}, life {}", arrangement(identity), grouped(info.life))),
     ];
+    let since = Clock::new().long(i64::try_from(info.failed_since).unwrap_or(i64::MAX));
     let members = identity.members.iter();
-    rows.extend(
-        members.map(|(path, len)| ("device", format!("{}: {}", host_label(path), human(*len)))),
-    );
+    rows.extend(members.map(|member| ("device", member_text(member, &since))));
     let each = match map.extents {
         0 => String::new(),
         extents => format!(" ({} bytes an extent)", grouped(identity.index_bytes / extents)),

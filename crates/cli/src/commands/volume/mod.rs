@@ -50,6 +50,10 @@ struct Members {
     /// Where the volume's index is while it is open: a directory in memory.
     #[arg(long, value_name = "DIRECTORY", default_value = "/dev/shm")]
     index: PathBuf,
+    /// Go without members of a mirror that are not named. They have failed from then on, and what
+    /// only they have is lost: name those that are newest.
+    #[arg(long)]
+    degraded: bool,
     /// The devices of the volume, all of them: files or block devices.
     #[arg(required = true, value_name = "PATH")]
     devices: Vec<PathBuf>,
@@ -65,7 +69,8 @@ impl Common {
 impl Members {
     /// How the volume is to be opened.
     fn options(&self) -> OpenOptions {
-        OpenOptions { directory: self.index.clone(), ..OpenOptions::default() }
+        let (directory, degraded) = (self.index.clone(), self.degraded);
+        OpenOptions { directory, degraded, ..OpenOptions::default() }
     }
 }
 

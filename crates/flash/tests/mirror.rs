@@ -1,0 +1,318 @@
+//! Members of a mirror that have failed: all know it, and for good.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+mod volumes;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use conquest_flash::device::{Device, Faults, Faulty, Limits, MemoryDevice, Work};
+use conquest_flash::{Body, Error, NewVolume, Result, Volume, assemble, assemble_degraded, create};
+use conquest_format::volume::Arrangement;
+use volumes::{Model, TestVolume, UNIT, opened, region, region_file};
+
+const SEGMENT: u64 = 16 * UNIT;
+const LEN: u64 = 2 * 65_536 + 80 * SEGMENT;
+
+/// A mirror of devices in memory, with what is to go wrong on each.
+struct Mirror {
+    devices: Vec<MemoryDevice>,
+    faults: Vec<Arc<Faults>>,
+}
+
+impl Mirror {
+    fn new(count: usize) -> Mirror {
+        let limits = Limits { is_cached: true, ..Limits::of_blocks(512) };
+        let name = |number| format!("member {number}");
+        let devices =
+            (0..count).map(|number| MemoryDevice::new(name(number), LEN, limits).unwrap());
+        let devices: Vec<_> = devices.collect();
+        let new = NewVolume {
+            uuid: *b"a mirror to test",
+            created: 1,
+            arrangement: Arrangement::Mirrored,
+            segment: Some(16),
+        };
+        let all: Vec<Arc<dyn Device>> =
+            devices.iter().map(|device| Arc::new(device.as_other()) as _).collect();
+        create(&all, &new).unwrap();
+        Mirror { faults: devices.iter().map(|_| Arc::default()).collect(), devices }
+    }
+
+    /// Those members of it, as one process has them.
+    fn some(&self, members: &[usize]) -> Vec<Arc<dyn Device>> {
+        let one = |&member: &usize| {
+            let faults = Arc::clone(&self.faults[member]);
+            Arc::new(Faulty::new(self.devices[member].as_other(), faults)) as _
+        };
+        members.iter().map(one).collect()
+    }
+
+    fn all(&self) -> Vec<Arc<dyn Device>> {
+        self.some(&(0..self.devices.len()).collect::<Vec<_>>())
+    }
+
+    fn body(&self) -> Body {
+        assemble(self.all()).unwrap()
+    }
+
+    /// As after a restart.
+    fn recovered(&self) -> TestVolume {
+        recover(&self.body()).unwrap()
+    }
+
+    /// With those members alone.
+    fn degraded(&self, members: &[usize]) -> TestVolume {
+        recover(&assemble_degraded(self.some(members)).unwrap()).unwrap()
+    }
+
+    /// Everything works again.
+    fn repair(&mut self) {
+        self.faults = self.devices.iter().map(|_| Arc::default()).collect();
+    }
+
+    /// What member `member` has now.
+    fn image(&self, member: usize) -> Vec<u8> {
+        let mut bytes = vec![0; LEN as usize];
+        self.devices[member].read(0, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+fn recover(body: &Body) -> Result<TestVolume> {
+    Volume::recover(region(body), body)
+}
+
+/// One of several processes.
+fn join(body: &Body, file: &OwnedFd) -> TestVolume {
+    Volume::join(opened(body, file), body).unwrap()
+}
+
+fn write(volume: &TestVolume, model: &mut Model, unit: u64, count: u64, number: u64) {
+    let bytes = model.write(unit * 8, count * 8, number);
+    volume.write(unit * 8, &bytes).unwrap();
+}
+
+fn failed(volume: &TestVolume) -> u64 {
+    volume.info().unwrap().failed
+}
+
+#[test]
+fn who_has_failed_is_known_after_a_restart() {
+    for (member, work) in [(0, Work::Write), (1, Work::Write), (0, Work::Flush), (1, Work::Flush)] {
+        let mut mirror = Mirror::new(2);
+        let volume = mirror.recovered();
+        let mut model = Model::default();
+        write(&volume, &mut model, 0, 100, 1);
+        volume.checkpoint().unwrap();
+        assert_eq!((failed(&volume), volume.info().unwrap().failed_since), (0, 0));
+        mirror.faults[member].fail(work, 0, libc::EIO);
+        write(&volume, &mut model, 50, 3, 2);
+        write(&volume, &mut model, 200, 40, 3);
+        volume.flush().unwrap();
+        assert_eq!(failed(&volume), 1 << member, "{work:?}");
+        let since = volume.info().unwrap().failed_since;
+        assert!(since > 1_700_000_000 * 1_000_000_000);
+        drop(volume);
+        // It works again, and has old roots, packets and payload.
+        for _ in 0..3 {
+            mirror.repair();
+            let volume = mirror.recovered();
+            assert_eq!(failed(&volume), 1 << member, "{work:?}");
+            assert_eq!(volume.info().unwrap().failed_since, since);
+            model.compare(&volume, 300 * 8, "by the other one");
+            write(&volume, &mut model, 60, 3, 4);
+            volume.checkpoint().unwrap();
+            assert_eq!(mirror.faults[member].made(Work::Write), 0, "it is not written");
+            // Nor is it read when the other one can't be.
+            mirror.faults[1 - member].vanish();
+            assert!(volume.read(0, &mut [0; 4096]).is_err());
+        }
+    }
+}
+
+/// What one process sees others know before anything is durable that is not on the member.
+#[test]
+fn other_processes_learn_who_has_failed() {
+    for work in [Work::Write, Work::Flush] {
+        let mut mirror = Mirror::new(2);
+        let (body, other) = (mirror.body(), mirror.body());
+        let file = region_file(&body);
+        let first = Volume::recover(opened(&body, &file), &body).unwrap();
+        let second = join(&other, &file);
+        let mut model = Model::default();
+        write(&second, &mut model, 0, 100, 1);
+        second.flush().unwrap();
+        // The failed write is the first one's, and the flush that counts is the second one's.
+        mirror.faults[1].fail(work, 0, libc::EIO);
+        write(&first, &mut model, 0, 40, 2);
+        if work == Work::Flush {
+            first.flush().unwrap();
+        }
+        let before = mirror.faults[1].made(Work::Write);
+        write(&second, &mut model, 100, 40, 3);
+        second.flush().unwrap();
+        assert_eq!(mirror.faults[1].made(Work::Write), before, "{work:?}");
+        assert_eq!((failed(&first), failed(&second)), (2, 2));
+        drop((first, second, body, other));
+        mirror.repair();
+        let volume = mirror.recovered();
+        assert_eq!(failed(&volume), 2, "{work:?}");
+        model.compare(&volume, 200 * 8, "by the other one");
+    }
+}
+
+#[test]
+fn two_that_fail_after_each_other_are_both_known() {
+    let mut mirror = Mirror::new(3);
+    let volume = mirror.recovered();
+    let mut model = Model::default();
+    for (number, member) in [(1, 2), (2, 0)] {
+        write(&volume, &mut model, number * 10, 5, number);
+        volume.flush().unwrap();
+        mirror.faults[member].vanish();
+    }
+    write(&volume, &mut model, 40, 40, 3);
+    volume.flush().unwrap();
+    assert_eq!(failed(&volume), 0b101);
+    drop(volume);
+    mirror.repair();
+    let volume = mirror.recovered();
+    assert_eq!(failed(&volume), 0b101);
+    model.compare(&volume, 100 * 8, "by the last one");
+}
+
+#[test]
+fn a_member_that_is_missing_is_done_without_if_that_is_said() {
+    let mirror = Mirror::new(2);
+    let volume = mirror.recovered();
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 100, 1);
+    volume.flush().unwrap();
+    drop(volume);
+    for (there, missing) in [(0, 1), (1, 0)] {
+        let error = assemble(mirror.some(&[there])).err().unwrap();
+        assert!(matches!(error, Error::Missing { members: 2, .. }), "{error}");
+        let said = error.to_string();
+        for words in [format!("member {missing} of its mirror, of 2"), "--degraded".into()] {
+            assert!(said.contains(&words), "{said}");
+        }
+    }
+    let volume = mirror.degraded(&[1]);
+    assert_eq!(failed(&volume), 1);
+    model.compare(&volume, 200 * 8, "alone");
+    write(&volume, &mut model, 20, 60, 2);
+    volume.flush().unwrap();
+    drop(volume);
+    // It is back, and old.
+    let volume = mirror.recovered();
+    assert_eq!(failed(&volume), 1);
+    model.compare(&volume, 200 * 8, "with the old one");
+    // All of a striped volume are needed.
+    let error = assemble_degraded(Vec::new()).err().unwrap();
+    assert!(matches!(error, Error::Shape { .. }), "{error}");
+}
+
+/// A process that does not have a member lets it fail for the others, too.
+#[test]
+fn who_lacks_a_member_is_known_to_others() {
+    let mirror = Mirror::new(2);
+    let (body, less) = (mirror.body(), assemble_degraded(mirror.some(&[0])).unwrap());
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let mut model = Model::default();
+    write(&first, &mut model, 0, 100, 1);
+    first.flush().unwrap();
+    let second = join(&less, &file);
+    write(&second, &mut model, 50, 20, 2);
+    second.flush().unwrap();
+    write(&first, &mut model, 60, 20, 3);
+    first.flush().unwrap();
+    assert_eq!((failed(&first), failed(&second)), (2, 2));
+    // Nobody who has nothing but the other one can come in.
+    let other = assemble_degraded(mirror.some(&[1])).unwrap();
+    let error = Volume::join(opened(&other, &file), &other).err().unwrap();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    assert_eq!(failed(&first), 2);
+    drop((first, second, body, less, other));
+    let volume = mirror.recovered();
+    assert_eq!(failed(&volume), 2);
+    model.compare(&volume, 200 * 8, "by both");
+}
+
+/// A device that was away without anybody noticing, such as a copy of an earlier state, is not
+/// taken for one that has everything.
+#[test]
+fn a_member_that_lacks_roots_is_not_trusted() {
+    for member in [0, 1] {
+        let mirror = Mirror::new(2);
+        let volume = mirror.recovered();
+        let mut model = Model::default();
+        write(&volume, &mut model, 0, 100, 1);
+        volume.checkpoint().unwrap();
+        let image = mirror.image(member);
+        write(&volume, &mut model, 30, 60, 2);
+        volume.checkpoint().unwrap();
+        volume.checkpoint().unwrap();
+        drop(volume);
+        mirror.devices[member].write(0, &image).unwrap();
+        let volume = mirror.recovered();
+        assert_eq!(failed(&volume), 1 << member);
+        model.compare(&volume, 200 * 8, "by the newer one");
+        drop(volume);
+        // One that has nothing at all is the same.
+        mirror.devices[member].write(65_536, &vec![0; (LEN - 131_072) as usize]).unwrap();
+        let volume = mirror.recovered();
+        assert_eq!(failed(&volume), 1 << member);
+        model.compare(&volume, 200 * 8, "by the only one");
+    }
+}
+
+#[test]
+fn members_that_were_used_without_each_other_are_refused_together() {
+    let mirror = Mirror::new(2);
+    let volume = mirror.recovered();
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 100, 1);
+    volume.flush().unwrap();
+    drop(volume);
+    for (member, number) in [(0, 2), (1, 3)] {
+        let volume = mirror.degraded(&[member]);
+        let mut model = model.clone();
+        write(&volume, &mut model, 20, 20, number);
+        volume.flush().unwrap();
+    }
+    let error = recover(&mirror.body()).err().unwrap();
+    assert!(matches!(error, Error::Parted { .. }), "{error}");
+    assert!(error.to_string().contains("--degraded"));
+    let volume = mirror.degraded(&[0]);
+    write(&volume, &mut model, 20, 20, 2);
+    model.compare(&volume, 200 * 8, "as one has it");
+}
+
+/// When each member lacks what the other one has, nothing counts that is not on both.
+#[test]
+fn nothing_is_durable_that_no_member_has() {
+    let mut mirror = Mirror::new(2);
+    let (body, other) = (mirror.body(), mirror.body());
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = join(&other, &file);
+    let mut model = Model::default();
+    write(&first, &mut model, 0, 100, 1);
+    first.flush().unwrap();
+    // The first one sees one fail, the last one can't fail for anybody then.
+    mirror.faults[0].fail(Work::Write, 0, libc::EIO);
+    first.write(0, &vec![9; 40 * 4096]).unwrap();
+    mirror.faults[1].vanish();
+    assert!(second.write(800, &vec![9; 40 * 4096]).is_err());
+    assert!(second.flush().is_err());
+    assert_eq!(failed(&second), 1);
+    drop((first, second, body, other));
+    mirror.repair();
+    let volume = mirror.recovered();
+    // Whichever of it is there, it is what was written.
+    let mut bytes = vec![0; 40 * 4096];
+    volume.read(0, &mut bytes).unwrap();
+    assert!(bytes == model.read(0, 40 * 8) || bytes == vec![9; 40 * 4096]);
+}
