@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod alike;
 mod apply;
 mod beside;
 mod both;

@@ -69,7 +69,7 @@ impl Reading<'_> {
     }
 
     /// Units from `first` on as copy `copy` has them; zeros for those that can't be read.
-    fn units_of(&self, copy: u32, first: u64, count: u64) -> Vec<u8> {
+    pub(crate) fn units_of(&self, copy: u32, first: u64, count: u64) -> Vec<u8> {
         let unit = self.layout.unit;
         let mut bytes = vec![0; (count * unit) as usize];
         if self.device.read_copy(copy, first * unit, &mut bytes).is_ok() {

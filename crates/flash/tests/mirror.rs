@@ -9,10 +9,13 @@ use std::sync::Arc;
 use conquest_flash::device::{Device, Faults, Faulty, Limits, MemoryDevice, Work};
 use conquest_flash::{Body, Error, NewVolume, Result, Volume, assemble, assemble_degraded, create};
 use conquest_format::volume::Arrangement;
+use conquest_testkit::Rng;
 use volumes::{Model, TestVolume, UNIT, opened, region, region_file};
 
+/// Where segments begin, and what is left behind them.
+const START: u64 = 65_536;
 const SEGMENT: u64 = 16 * UNIT;
-const LEN: u64 = 2 * 65_536 + 80 * SEGMENT;
+const LEN: u64 = 2 * START + 200 * SEGMENT;
 
 /// A mirror of devices in memory, with what is to go wrong on each.
 struct Mirror {
@@ -71,11 +74,15 @@ impl Mirror {
         self.faults = self.devices.iter().map(|_| Arc::default()).collect();
     }
 
-    /// What member `member` has now.
+    /// What member `member` has now, but for its superblocks.
     fn image(&self, member: usize) -> Vec<u8> {
-        let mut bytes = vec![0; LEN as usize];
-        self.devices[member].read(0, &mut bytes).unwrap();
+        let mut bytes = vec![0; (LEN - 2 * START) as usize];
+        self.devices[member].read(START, &mut bytes).unwrap();
         bytes
+    }
+
+    fn set_image(&self, member: usize, image: &[u8]) {
+        self.devices[member].write(START, image).unwrap();
     }
 }
 
@@ -255,13 +262,13 @@ fn a_member_that_lacks_roots_is_not_trusted() {
         volume.checkpoint().unwrap();
         volume.checkpoint().unwrap();
         drop(volume);
-        mirror.devices[member].write(0, &image).unwrap();
+        mirror.set_image(member, &image);
         let volume = mirror.recovered();
         assert_eq!(failed(&volume), 1 << member);
         model.compare(&volume, 200 * 8, "by the newer one");
         drop(volume);
         // One that has nothing at all is the same.
-        mirror.devices[member].write(65_536, &vec![0; (LEN - 131_072) as usize]).unwrap();
+        mirror.set_image(member, &vec![0; (LEN - 2 * START) as usize]);
         let volume = mirror.recovered();
         assert_eq!(failed(&volume), 1 << member);
         model.compare(&volume, 200 * 8, "by the only one");
@@ -315,4 +322,95 @@ fn nothing_is_durable_that_no_member_has() {
     let mut bytes = vec![0; 40 * 4096];
     volume.read(0, &mut bytes).unwrap();
     assert!(bytes == model.read(0, 40 * 8) || bytes == vec![9; 40 * 4096]);
+}
+
+/// What the volume has, from end to end.
+fn contents(volume: &TestVolume) -> Vec<u8> {
+    let mut bytes = vec![0; 700 * 4096];
+    volume.read(0, &mut bytes).unwrap();
+    bytes
+}
+
+/// Writes without flushing, as much as goes to the devices by itself.
+fn write_unflushed(volume: &TestVolume, model: &mut Model) {
+    for number in 0..5 {
+        write(volume, model, 300 + 50 * number, 40, 100 + number);
+        for unit in 0..40 {
+            write(volume, model, number * 50 + unit, 1, 200 + number);
+        }
+        // What is sealed is written.
+        volume.trim(699 * 8, 8).unwrap();
+    }
+    for number in 0..150 {
+        write(volume, model, number % 290, 8, 300 + number);
+    }
+}
+
+/// Members differ in whatever was not flushed; what recovery keeps of it each of them has alone.
+#[test]
+fn what_recovery_keeps_is_on_all_members() {
+    let mut kept = [0; 3];
+    for seed in 0..24 {
+        let mut rng = Rng::new(seed);
+        let mirror = Mirror::new(2);
+        let volume = mirror.recovered();
+        let mut model = Model::default();
+        write(&volume, &mut model, 0, 300, 1);
+        volume.flush().unwrap();
+        let flushed = contents(&volume);
+        let before = mirror.image(0);
+        write_unflushed(&volume, &mut model);
+        drop(volume);
+        let after = mirror.image(0);
+        // Each unit is new on both, or on one of them.
+        let mut images = [after.clone(), after.clone()];
+        for at in (0..after.len()).step_by(4096) {
+            let old = match seed % 3 {
+                0 => Some(0),
+                1 => Some(1),
+                _ => [None, Some(0), Some(1)][rng.below(3) as usize],
+            };
+            if let Some(member) = old {
+                images[member][at..at + 4096].copy_from_slice(&before[at..at + 4096]);
+            }
+        }
+        images.iter().enumerate().for_each(|(member, image)| mirror.set_image(member, image));
+        let volume = mirror.recovered();
+        assert_eq!(failed(&volume), 0, "{seed}");
+        let found = contents(&volume);
+        kept[seed as usize % 3] += u32::from(found != flushed);
+        drop(volume);
+        let images = [mirror.image(0), mirror.image(1)];
+        for member in [0, 1] {
+            let volume = mirror.degraded(&[member]);
+            assert!(contents(&volume) == found, "{seed}: member {member} alone");
+            assert_eq!(volume.check().unwrap(), []);
+            drop(volume);
+            mirror.set_image(member, &images[member]);
+        }
+    }
+    assert!(kept.iter().all(|kept| *kept > 0), "{kept:?}");
+}
+
+/// One that can't be made like the others has failed.
+#[test]
+fn a_member_that_does_not_get_what_recovery_keeps_has_failed() {
+    let mirror = Mirror::new(2);
+    let volume = mirror.recovered();
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 300, 1);
+    volume.flush().unwrap();
+    let before = mirror.image(1);
+    write_unflushed(&volume, &mut model);
+    drop(volume);
+    mirror.set_image(1, &before);
+    let body = mirror.body();
+    mirror.faults[1].fail(Work::Write, 5, libc::EIO);
+    let volume = recover(&body).unwrap();
+    assert_eq!(failed(&volume), 2);
+    let found = contents(&volume);
+    drop((volume, body));
+    let volume = mirror.recovered();
+    assert_eq!(failed(&volume), 2);
+    assert!(contents(&volume) == found);
 }
