@@ -59,6 +59,14 @@ pub enum Error {
         /// How many there are.
         members: u32,
     },
+    /// A member of a mirror can't be brought up to date.
+    #[error("{device}: a member of its mirror can't be brought up to date: {what}")]
+    Restore {
+        /// The device.
+        device: PathBuf,
+        /// Why.
+        what: &'static str,
+    },
     /// Members of a mirror were used without each other.
     #[error(
         "{device}: the members of its mirror were used without each other, and each has what the \

@@ -5,7 +5,7 @@
 
 use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
-use conquest_format::volume::LIVES_MAX;
+use conquest_format::volume::{LIVES_MAX, MIRRORS_MAX};
 use conquest_format::{Offset, PAGE, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -129,6 +129,8 @@ pub(crate) enum Noted {
     Since,
     /// Those of them that are being brought up to date: they are written, but not read.
     Restored,
+    /// The writer who does so.
+    Restorer,
     /// Members that somebody has not had who has the volume open, or had.
     Missing,
     /// [`Noted::Failed`] as the newest root that is durable has it, if no newer one was begun.
@@ -143,11 +145,14 @@ pub(crate) enum Noted {
     Lives,
     /// The first of its lives.
     Life = 32,
+    /// Which device the first member is, of those that were it, plus 1; 0 if nobody has it.
+    Stamps = 320,
 }
 
 /// Words of a life.
 const LIFE_WORDS: u64 = 4;
-const _: () = assert!((Noted::Life as u64 + LIVES_MAX as u64 * LIFE_WORDS) * WORD <= kinds::COUNTS);
+const _: () = assert!(Noted::Life as u64 + LIVES_MAX as u64 * LIFE_WORDS <= Noted::Stamps as u64);
+const _: () = assert!((Noted::Stamps as u64 + MIRRORS_MAX as u64) * WORD <= kinds::COUNTS);
 
 /// Position in the stream: a packet's number and words of records in it.
 pub(crate) const fn position(packet: u64, words: u64) -> u64 {
@@ -320,6 +325,11 @@ pub(crate) trait Words {
 
     fn noted(&self, what: Noted) -> u64 {
         self.word(self.noted_at(what))
+    }
+
+    /// Where the stamp of member `number` is.
+    fn stamp_at(&self, number: u64) -> Offset {
+        self.noted_at(Noted::Stamps).plus(number * WORD)
     }
 
     /// Where the words of life `number` of the newest root are.

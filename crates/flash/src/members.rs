@@ -32,6 +32,8 @@ pub struct NewVolume {
 pub struct Body {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
+    /// Which device each member is, of those that were it; none for those that are missing.
+    pub(crate) stamps: Vec<Option<u64>>,
 }
 
 /// Bytes of each member before its first segment.
@@ -68,7 +70,7 @@ pub fn create(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<()> {
             write_superblock(member.as_ref(), at, &superblock)?;
         }
     }
-    let body = Body { device: combined(&members, &first)?, superblock: first };
+    let device = combined(&members, &first)?;
     let layout = Layout::new(&first);
     let place = layout.first_place(ANCHORS);
     let lives = vec![Life { life: 1, packet: 1, place, generation: 1 }];
@@ -77,12 +79,12 @@ pub fn create(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<()> {
         Root { sequence: 1, checkpoint: None, durable: 1, failed: 0, since: 0, known: 1, lives };
     root.fill(layout.bind, &mut unit);
     for place in layout.root_places(1) {
-        erase_segment(body.device.as_ref(), &layout, layout.segment_of(place))?;
+        erase_segment(device.as_ref(), &layout, layout.segment_of(place))?;
         let at = place * layout.unit;
-        let written = body.device.write(at, &unit);
-        written.map_err(failed(body.device.as_ref(), "write", at, layout.unit))?;
+        let written = device.write(at, &unit);
+        written.map_err(failed(device.as_ref(), "write", at, layout.unit))?;
     }
-    body.device.flush().map_err(failed(body.device.as_ref(), "flush", 0, 0))
+    device.flush().map_err(failed(device.as_ref(), "flush", 0, 0))
 }
 
 /// The superblock of a new volume.
@@ -120,6 +122,7 @@ fn plan(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<Superblock> {
         segments: rows * count,
         start,
         len: first.len(),
+        stamp: 0,
     };
     if superblock.arrangement == Arrangement::Mirrored && superblock.members > MIRRORS_MAX {
         return Err(shape_error(first.as_ref(), "a mirror has 64 members at most"));
@@ -153,6 +156,32 @@ pub(crate) fn last_place(member: &dyn Device) -> u64 {
 /// Bytes that a superblock takes on `member`.
 fn superblock_bytes(member: &dyn Device) -> usize {
     SIZE.next_multiple_of(member.limits().block as usize)
+}
+
+/// Makes `device` member `number` of a mirror like `superblock`, with nothing of what the others
+/// have: it has failed until it gets that.
+pub(crate) fn make_member(device: &dyn Device, superblock: &Superblock, number: u32) -> Result<()> {
+    let layout = Layout::new(superblock);
+    let mut drawn = [0; 8];
+    rustix::rand::getrandom(&mut drawn, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| failed(device, "draw a number for", 0, 8)(errno.into()))?;
+    let stamp = u64::from_le_bytes(drawn);
+    let superblock = Superblock { member: number, len: device.len(), stamp, ..*superblock };
+    if !superblock.is_possible() {
+        return Err(shape_error(device, "it is smaller than what the other members have in use"));
+    }
+    // It may have been a member before: what roots it has don't count.
+    let bytes = layout.roots_per_anchor() * layout.unit;
+    for anchor in 0..ANCHORS {
+        let at = superblock.start + layout.first_place(anchor) * layout.unit;
+        let written = device.write(at, &vec![0; bytes as usize]);
+        written.map_err(failed(device, "write", at, bytes))?;
+    }
+    device.flush().map_err(failed(device, "flush", 0, 0))?;
+    for at in [0, last_place(device)] {
+        write_superblock(device, at, &superblock)?;
+    }
+    device.flush().map_err(failed(device, "flush", 0, 0))
 }
 
 /// Writes a copy of `superblock` to byte `at` of `member`.
@@ -251,16 +280,18 @@ fn together(members: Vec<Arc<dyn Device>>, is_degraded: bool) -> Result<Body> {
     }
     let mut found = found.into_iter().peekable();
     let mut members: Vec<Arc<dyn Device>> = Vec::new();
+    let mut stamps = Vec::new();
     for number in 0..first.members {
         let next = found.next_if(|(superblock, _)| superblock.member == number);
         let is_mirrored = first.arrangement == Arrangement::Mirrored;
+        stamps.push(next.as_ref().map(|(superblock, _)| superblock.stamp));
         members.push(match next {
             Some((_, member)) => member,
             None if is_mirrored && is_degraded => Arc::new(Missing::like(device.as_ref())),
             None => return Err(missing(device.as_ref(), number, &first)),
         });
     }
-    Ok(Body { device: combined(&members, &first)?, superblock: first })
+    Ok(Body { device: combined(&members, &first)?, superblock: first, stamps })
 }
 
 /// The error for member `number`, which is not there.
@@ -277,13 +308,14 @@ fn check_alike(first: &Superblock, found: &[(Superblock, Arc<dyn Device>)]) -> R
     let refuse = |device: &Arc<dyn Device>, what| {
         Err(Error::Member { device: device.name().to_owned(), what })
     };
-    for (superblock, member) in found {
+    for (superblock, device) in found {
         if superblock.uuid != first.uuid {
-            return refuse(member, "it belongs to another volume than the others");
+            return refuse(device, "it belongs to another volume than the others");
         }
-        let same = Superblock { member: first.member, len: first.len, ..*superblock };
+        let Superblock { member, len, stamp, .. } = *first;
+        let same = Superblock { member, len, stamp, ..*superblock };
         if same != *first {
-            return refuse(member, "it says of the volume what the others don't");
+            return refuse(device, "it says of the volume what the others don't");
         }
     }
     for pair in found.windows(2) {

@@ -107,6 +107,32 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Err(Error::InUse { device: self.name(), what })
     }
 
+    /// Notes which devices the members of a mirror are. Others may have other ones for the same
+    /// members, since those were replaced: they can't work together.
+    pub(crate) fn check_stamps(&self, stamps: &[Option<u64>]) -> Result<()> {
+        if !self.is_mirrored() {
+            return Ok(());
+        }
+        let are_theirs = self.core.run(|tx| {
+            tx.lock(LOCK, Mode::Exclusive)?;
+            for (number, stamp) in (0..).zip(stamps) {
+                let Some(stamp) = stamp else { continue };
+                let (at, mine) = (tx.stamp_at(number), stamp.wrapping_add(1));
+                match tx.word(at) {
+                    0 => tx.set(at, mine)?,
+                    theirs if theirs != mine => return Ok(false),
+                    _ => {}
+                }
+            }
+            Ok(true)
+        })?;
+        if are_theirs {
+            return Ok(());
+        }
+        let what = "they have another device for one of its members, which was replaced";
+        Err(Error::InUse { device: self.name(), what })
+    }
+
     /// All copies, a bit each.
     fn all_copies(&self) -> u64 {
         u64::MAX >> (64 - self.device.copies().clamp(1, 64))

@@ -45,10 +45,10 @@ const fn bit(copy: u32) -> u64 {
 /// Whether two members each say that the other has failed: they were used without each other, and
 /// each has what the other one lacks.
 fn has_parted(found: &[(u32, Root)]) -> bool {
-    let accuses = |one: &Root, other: u32| one.failed & bit(other) != 0;
-    found.iter().any(|(one, root)| {
-        found.iter().any(|(other, its)| accuses(root, *other) && accuses(its, *one))
-    })
+    // One that was being brought up to date has a root that says so of itself.
+    let accuses =
+        |(one, root): &(u32, Root), other: u32| *one != other && root.failed & bit(other) != 0;
+    found.iter().any(|one| found.iter().any(|other| accuses(one, other.0) && accuses(other, one.0)))
 }
 
 impl Reading<'_> {

@@ -38,7 +38,9 @@ use conquest_pm::{Access as Attaching, Options, Region};
 
 use crate::device::{Access, Device, Exclusive, FileDevice};
 use crate::index::{Slot, Word, Words};
-use crate::members::{Body, NewVolume, assemble, assemble_degraded, create, superblock_of};
+use crate::members::{
+    Body, NewVolume, assemble, assemble_degraded, create, make_member, superblock_of,
+};
 use crate::newest::newest_root;
 use crate::volume::Volume;
 use crate::{Error, Result};
@@ -242,6 +244,41 @@ pub fn create_at<P: AsRef<Path>>(paths: &[P], new: &NewVolume, overwrite: bool) 
         devices.push(Arc::new(device));
     }
     create(&devices, new)
+}
+
+/// Lets the device at `by` be the member of a mirrored volume that is not among `paths`: what is on
+/// it is lost. It has failed until [`Volume::restore`] has brought it up to date.
+///
+/// # Errors
+/// [`Error::Open`]; [`Error::InUse`], also while others have the volume open; [`Error::Member`] if
+/// not just one is missing; [`Error::Shape`] for a device that is too small, or is part of a volume
+/// already, unless it is to `overwrite` that; those of the devices.
+pub fn replace_at<P: AsRef<Path>>(
+    paths: &[P],
+    by: &Path,
+    options: &OpenOptions,
+    overwrite: bool,
+) -> Result<()> {
+    let degraded = OpenOptions { degraded: true, ..options.clone() };
+    let opening = Opening::new(paths, &degraded)?;
+    let _alone = lock_all(&opening.devices, options.patience)?;
+    opening.wait_for_writers(None)?;
+    let new = open_device(by)?;
+    let _new_alone = lock(&new, BRIEFLY)?;
+    if !await_writers(&new, BRIEFLY)? {
+        let what = "they have it open as part of a volume; let them close it";
+        return Err(Error::InUse { device: by.to_owned(), what });
+    }
+    if !overwrite && superblock_of(&new).is_ok() {
+        let what = "it is part of a volume already";
+        return Err(Error::Shape { device: by.to_owned(), what });
+    }
+    let missing = opening.body.device.missing();
+    if missing.count_ones() != 1 {
+        let what = "just one member of a mirror can be replaced, which is not to be named";
+        return Err(Error::Member { device: opening.body.device.name().to_owned(), what });
+    }
+    make_member(&new, &opening.body.superblock, missing.trailing_zeros())
 }
 
 /// Waits until nobody else has `device` for himself: what is then done to the volume, nobody else

@@ -7,6 +7,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::device::Device;
+use crate::index::{Noted, Words};
 use crate::members::{last_place, superblock_at, write_superblock};
 use crate::transfer::{Found, Piece, digests};
 use crate::volume::Volume;
@@ -43,6 +44,15 @@ pub enum Damage {
         /// The other one of the device can be.
         is_elsewhere: bool,
         /// It was written anew from that.
+        is_repaired: bool,
+    },
+    /// A member of a mirror has failed: it lacks what others have.
+    Member {
+        /// Which, from 0.
+        number: u32,
+        /// The device; none if it is not there.
+        device: Option<PathBuf>,
+        /// It was brought up to date.
         is_repaired: bool,
     },
     /// The index contradicts itself.
@@ -84,6 +94,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let mut verified = Verified::default();
         let total = self.check_structure(&mut verified, &mut how)?;
         self.check_superblocks(&mut how);
+        self.check_members(&mut how)?;
         let mut at = 0;
         // What is only in the region is there as well.
         self.flush()?;
@@ -148,6 +159,23 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
+    /// Tells which members have failed, and brings those up to date that are there.
+    fn check_members(&self, how: &mut Verifying<'_>) -> Result<()> {
+        let failed = self.core.noted(Noted::Failed);
+        let mut restored = 0;
+        if how.repair && failed != 0 {
+            restored = self.restore(how.progress)?;
+        }
+        for number in (0..self.device.copies()).filter(|number| failed & 1 << number != 0) {
+            let devices = self.opened.iter().flat_map(|opened| &opened.devices);
+            let mut device = devices.filter(|(found, _)| *found == number);
+            let device = device.next().map(|(_, device)| device.name().to_owned());
+            let is_repaired = restored & 1 << number != 0;
+            (how.found)(Damage::Member { number, device, is_repaired });
+        }
+        Ok(())
+    }
+
     fn verify_piece(
         &self,
         piece: &Piece,
@@ -182,7 +210,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// The units of `found`, by number, that copy `copy` does not have as they were written.
-    fn wrong_units(&self, found: &Found, copy: u32) -> Vec<u64> {
+    pub(crate) fn wrong_units(&self, found: &Found, copy: u32) -> Vec<u64> {
         let unit = self.layout.unit;
         let mut bytes = vec![0; found.sums.len() * unit as usize];
         let place = found.place;

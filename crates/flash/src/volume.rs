@@ -67,6 +67,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return Err(Error::InUse { device: volume.name(), what });
         }
         volume.build()?;
+        volume.check_stamps(&body.stamps)?;
         volume.become_writer()?;
         volume.core.run(|tx| tx.set(Word::Version.at(), VERSION))?;
         Ok(volume)
@@ -83,6 +84,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return Err(Error::InUse { device: volume.name(), what });
         }
         volume.refuse_others()?;
+        volume.check_stamps(&body.stamps)?;
         volume.tell_missing()?;
         volume.become_writer()?;
         volume.close_open_segments()?;

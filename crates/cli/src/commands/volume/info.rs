@@ -153,10 +153,14 @@ fn member_text(member: &KnownMember, since: &str) -> String {
     let path = member.path.as_deref().map(host_label);
     let size = path.map(|path| format!("{path}: {}", human(member.bytes)));
     match (size, state(member)) {
-        (None, _) => format!("(missing), failed since {since}"),
+        (None, _) => {
+            format!("(missing), failed since {since}; see `conquest volume replace`")
+        }
         (Some(size), "good") => size,
         (Some(size), "restored") => format!("{size}, being brought up to date"),
-        (Some(size), _) => format!("{size}, failed since {since}"),
+        (Some(size), _) => {
+            format!("{size}, failed since {since}; `conquest volume scrub` brings it up to date")
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod create;
 mod export;
 mod info;
+mod replace;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ enum What {
     Create(create::Create),
     Export(export::Export),
     Info(info::Info),
+    Replace(replace::Replace),
     Check(verify::Check),
     Scrub(verify::Scrub),
 }
@@ -91,6 +93,7 @@ pub(crate) fn run(args: &Volume) -> ExitCode {
         What::Create(args) => create::run(args),
         What::Export(args) => export::run(args),
         What::Info(args) => info::run(args),
+        What::Replace(args) => replace::run(args),
         What::Check(args) => verify::check(args),
         What::Scrub(args) => verify::scrub(args),
     }
