@@ -277,3 +277,88 @@ fn progress_is_shown_on_a_terminal() {
     let shown = run(&["check", &one]);
     assert!(shown.contains("checking [") && shown.contains('%'), "{shown:?}");
 }
+
+#[test]
+fn a_mirror_goes_on_without_a_member() {
+    let disk = Disk::new();
+    let [one, two] = [disk.path("one"), disk.path("two")];
+    printed(["volume", "create", "--size", "8M", "--mirror", &one, &two]);
+    fill(&[&one, &two], 300);
+    let info = |first: &str| -> Value {
+        serde_json::from_str(&printed(["volume", "info", "--json", first, &two])).unwrap()
+    };
+    let found = info(&one);
+    assert_eq!(found["members"][1]["state"], "good");
+    assert_eq!(found["failed_since_ns"], Value::Null);
+    let said = refused(1, ["volume", "info", &two]);
+    assert!(said.contains("member 0 of its mirror, of 2, is missing"), "{said}");
+    assert!(said.contains("--degraded"), "{said}");
+    let found = info("--degraded");
+    assert_eq!(found["members"][0]["state"], "missing");
+    assert_eq!(found["members"][0]["path"], Value::Null);
+    assert_eq!(found["members"][1]["state"], "good");
+    let said = printed(["volume", "info", "--degraded", &two]);
+    assert!(said.contains("(missing), failed since"), "{said}");
+    let output = conquest(["volume", "check", "--degraded", &two]);
+    assert!(ends(4, &output).contains("300 copies read: 1 damages"), "{output:?}");
+    assert!(text(&output.stderr).contains("member 0 has failed"), "{output:?}");
+    // It is back, and not trusted.
+    let found = info(&one);
+    assert_eq!(found["members"][0]["state"], "failed");
+    assert!(found["failed_since_ns"].as_u64().unwrap() > 1_700_000_000 * 1_000_000_000);
+    let said = printed(["volume", "info", &one, &two]);
+    assert!(said.contains(&format!("{one}: 8.0M, failed since")), "{said}");
+    // Now each has what the other one lacks.
+    printed(["volume", "info", "--degraded", &one]);
+    let said = refused(1, ["volume", "info", &one, &two]);
+    assert!(said.contains("used without each other"), "{said}");
+}
+
+#[test]
+fn a_member_is_brought_up_to_date_or_replaced() {
+    let disk = Disk::new();
+    let [one, two, new] = [disk.path("one"), disk.path("two"), disk.path("new")];
+    printed(["volume", "create", "--size", "8M", "--mirror", &one, &two]);
+    fill(&[&one, &two], 300);
+    let degraded = OpenOptions { degraded: true, ..OpenOptions::default() };
+    let volume = Volume::<Mapped, OsHost>::open(&[&two], &degraded).unwrap();
+    volume.write(0, &(0..300).flat_map(|number| unit(1000 + number)).collect::<Vec<_>>()).unwrap();
+    volume.close().unwrap();
+    let output = conquest(["volume", "check", "--json", &one, &two]);
+    ends(4, &output);
+    let damage = &answer(&output)["damages"][0];
+    assert_eq!((&damage["kind"], &damage["repaired"]), (&"member".into(), &false.into()));
+    let output = conquest(["volume", "scrub", &one, &two]);
+    assert!(ends(1, &output).contains("1 damages, all repaired"), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains(&format!("{one}: member 0 has failed")), "{said}");
+    assert!(said.contains("brought up to date"), "{said}");
+    assert!(printed(["volume", "check", &one, &two]).contains("600 copies read: as it should"));
+    // The other one goes for good.
+    File::create(&new).unwrap().set_len(4 << 20).unwrap();
+    let said = refused(1, ["volume", "replace", "--by", &new, &one]);
+    assert!(said.contains("smaller than what the other members"), "{said}");
+    let said = refused(1, ["volume", "replace", "--by", &two, &one]);
+    assert!(said.contains("part of a volume already"), "{said}");
+    let said = refused(1, ["volume", "replace", "--by", &new, &one, &two]);
+    assert!(said.contains("just one member"), "{said}");
+    File::options().write(true).open(&new).unwrap().set_len(9 << 20).unwrap();
+    let said = printed(["volume", "replace", "--by", &new, &one]);
+    assert!(said.contains("has all that the others have"), "{said}");
+    assert!(printed(["volume", "check", &one, &new]).contains("600 copies read: as it should"));
+    // The old one is nobody's any more: not beside the new one, nor in its place.
+    let said = refused(1, ["volume", "info", &one, &two, &new]);
+    assert!(said.contains("same member"), "{said}");
+    let volume = Volume::<Mapped, OsHost>::open(&[&one, &new], &OpenOptions::default()).unwrap();
+    let said = refused(1, ["volume", "info", &one, &two]);
+    assert!(said.contains("which was replaced"), "{said}");
+    volume.close().unwrap();
+    let found = printed(["volume", "info", "--json", &one, &two]);
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!(found["members"][1]["state"], "failed");
+    let volume = Volume::<Mapped, OsHost>::open(&[&new], &degraded).unwrap();
+    let mut bytes = vec![0; 300 * UNIT];
+    volume.read(0, &mut bytes).unwrap();
+    assert!(bytes == (0..300).flat_map(|number| unit(1000 + number)).collect::<Vec<u8>>());
+    volume.close().unwrap();
+}

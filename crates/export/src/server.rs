@@ -279,7 +279,8 @@ impl Server {
     fn statfs(&self) -> StatFs {
         let volume = self.space.volume();
         let usage = volume.usage();
-        let free = usage.capacity.saturating_sub(usage.used).saturating_sub(usage.reserved);
+        let capacity = usage.capacity.saturating_sub(usage.lost);
+        let free = capacity.saturating_sub(usage.used).saturating_sub(usage.reserved);
         let unit = u32::try_from(volume.unit()).unwrap_or(PAGE);
         StatFs {
             blocks: usage.capacity,

@@ -89,6 +89,7 @@ impl<'v, M: Memory, H: Host> Change<'v, M, H> {
                 }
                 Ok(())
             }
+            Record::Bad { segment } => self.note_bad(segment),
             Record::Reserved { units } => {
                 self.tx.set(Word::Reserved.at(), units)?;
                 Ok(())

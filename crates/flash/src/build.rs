@@ -15,14 +15,16 @@ use crate::buffers::Buffers;
 use crate::change::{Change, Step, Stop};
 use crate::clean::could;
 use crate::device::Device;
-use crate::index::{self, Of, Use, Word, Words, position, use_word};
+use crate::index::{self, Count, Noted, Of, Use, Word, Words, position, use_word};
 use crate::keep::Keeping;
 use crate::kinds;
 use crate::layout::Layout;
 use crate::map::{Extent, Tree};
+use crate::mirror::now;
+use crate::newest::newest_root;
 use crate::order::Order;
 use crate::ranges::Ranges;
-use crate::recover::{Checksums, Recovered, Segment, newest_root, recover};
+use crate::recover::{Checksums, Recovered, Segment, recover};
 use crate::segments::Temperature;
 use crate::turn::Turn;
 use crate::volume::Volume;
@@ -43,6 +45,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             order: Order::default(),
             buffers: Buffers::default(),
             packets: [const { OnceLock::new() }; index::RING as usize],
+            standing: Mutex::default(),
             keeping: Keeping::default(),
             known_free: <_>::default(),
             packets_written: <_>::default(),
@@ -73,6 +76,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         index::make(&self.core, &self.layout)?;
         let (core, device, layout) = (self.core.as_ref(), self.device.as_ref(), self.layout);
         let root = newest_root(device, layout)?;
+        self.note_standing(&root)?;
         let groups = self.provide_for(&root)?;
         let mut filling = Filling { volume: self, bytes: Vec::new() };
         let (recovered, ()) = both(
@@ -99,12 +103,26 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(self.core.run(|tx| tx.provide(said.min(most) / PAGE))?)
     }
 
+    /// Uses members of a mirror as `root` says: none that lacks anything is read from now on.
+    fn note_standing(&self, root: &Root) -> Result<()> {
+        let since = if root.failed == 0 || root.since > 0 { root.since } else { now() };
+        self.core.run(|tx| {
+            tx.set(tx.noted_at(Noted::Failed), root.failed)?;
+            tx.set(tx.noted_at(Noted::Missing), self.device.missing())?;
+            tx.set(tx.noted_at(Noted::Since), since)?;
+            tx.set(tx.noted_at(Noted::Known), root.known)
+        })?;
+        self.learn_standing();
+        Ok(())
+    }
+
     fn fill_segments(&self, segments: &[Segment]) -> Result<()> {
         for (number, segment) in (0..).zip(segments) {
             let words = [
                 (Of::Use, use_word(segment.used, segment.generation)),
                 (Of::Birth, segment.birth),
                 (Of::Last, segment.last),
+                (Of::Bad, segment.is_bad.into()),
                 // What was given out of it, nobody knows.
                 (Of::Next, self.layout.segment),
             ];
@@ -112,7 +130,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 self.fill_word(number, of, value)?;
             }
         }
-        Ok(())
+        let bad = segments.iter().filter(|segment| segment.is_bad).count() as u64;
+        Ok(self.core.run(|tx| tx.set(tx.count_at(Count::Bad), bad))?)
     }
 
     /// Stores a word of a segment, at which nobody looks yet.
@@ -264,7 +283,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             }
         }
         lives.push(Life { life, packet, place, generation });
-        self.write_root(checkpoint, lives)?;
+        self.write_root(checkpoint, &lives)?;
         self.make_space_if_short()
     }
 

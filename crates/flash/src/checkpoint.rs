@@ -6,21 +6,18 @@
 //! what the walk has seen must be in the stream for good: the root that names the checkpoint is
 //! written when the stream is durable to where the walk ended.
 
-use std::io::ErrorKind;
-
-use conquest_format::volume::{Checkpoint, Item, ItemWriter, Leaf, Life, Root, Sums};
+use conquest_format::volume::{Checkpoint, Item, ItemWriter, Leaf, Life, Sums};
 use conquest_format::{Offset, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
+use crate::Result;
 use crate::change::Change;
 use crate::clean::could;
 use crate::index::{Count, LOCK, Of, Slot, Use, Word, Words, packet_of};
-use crate::members::erase_segment;
-use crate::segments::CHECKPOINT_LEAVES;
+use crate::segments::{CHECKPOINT_LEAVES, FAILURES_MAX};
 use crate::volume::Volume;
 use crate::writer::Hold;
-use crate::{Error, Result};
 
 /// Units that are written at once.
 const AT_ONCE: usize = 64;
@@ -45,7 +42,10 @@ struct Writing<'v, M: Memory, H: Host> {
     bytes: Vec<u8>,
     /// Where `bytes` go.
     place: u64,
-    holds: Vec<Hold<'v, M, H>>,
+    /// Its segments.
+    holds: Vec<(u64, Hold<'v, M, H>)>,
+    /// Whether the one that is being filled can't be written.
+    has_failed: bool,
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
@@ -85,6 +85,28 @@ impl<M: Memory, H: Host> Volume<M, H> {
     pub fn checkpoint(&self) -> Result<()> {
         // One at a time: there is room for one.
         let _turn = if self.space.is_mine() { None } else { Some(self.take_turn()?) };
+        let mut failed = Vec::new();
+        loop {
+            let before = failed.len();
+            match self.write_checkpoint(&mut failed) {
+                Ok(()) => return self.retire(&failed),
+                // A place can't be written: others may be.
+                Err(_) if failed.len() > before && failed.len() < FAILURES_MAX => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes a checkpoint; if a segment can't be written, it is added to those that have `failed`.
+    fn write_checkpoint<'v>(&'v self, failed: &mut Vec<(u64, Hold<'v, M, H>)>) -> Result<()> {
+        // Somebody may have been killed between writing a root and making known that it counts:
+        // there is space for two checkpoints, not for three.
+        if self.root(Word::LastRooted) != self.root(Word::RootCheckpoint) {
+            let root = self.renew_root()?;
+            if let (Some(found), Some(life)) = (root.checkpoint, root.lives.first()) {
+                self.finish_root(found, life.packet)?;
+            }
+        }
         let hold = self.spare_hold()?;
         let (life, id, units) = self.change(|change| {
             let packet = change.seal_all()?;
@@ -104,31 +126,26 @@ impl<M: Memory, H: Host> Volume<M, H> {
             items: ItemWriter::default(),
             bytes: Vec::new(),
             place: self.layout.first_place(segment),
-            holds: vec![hold],
+            holds: vec![(segment, hold)],
+            has_failed: false,
         };
-        writing.name_next()?;
-        self.put_segments(&mut writing)?;
-        self.put_extents(&mut writing)?;
-        writing.put(&Item::Reserved(self.root(Word::Reserved)))?;
-        writing.put(&Item::End)?;
-        writing.finish()?;
+        if let Err(error) = writing.put_all() {
+            let holds = writing.holds.into_iter();
+            failed.extend(holds.filter(|(held, _)| writing.has_failed && *held == writing.segment));
+            return Err(error);
+        }
         // All that the walk has seen; and the checkpoint itself, of which the stream knows nothing.
         self.flush()?;
         self.flush_now()?;
         let found = Checkpoint { id, segment: writing.first, units: writing.units };
-        if !self.write_root(Some(found), vec![life])? {
+        if !self.write_root(Some(found), &[life])? {
             return Ok(());
         }
+        self.finish_root(found, life.packet)?;
         self.change(|change| {
             change.count_units(Count::Checkpoints, writing.units)?;
-            if change.tx.root(Word::RootCheckpoint) < id {
-                change.tx.set(Word::RootCheckpoint.at(), id)?;
-                change.tx.set(Word::RootPacket.at(), life.packet)?;
-                change.tx.set(Word::CheckpointUnits.at(), writing.units)?;
-                let since = change.tx.root(Word::StreamUnits).saturating_sub(units);
-                change.tx.set(Word::StreamUnits.at(), since)?;
-            }
-            Ok(())
+            let since = change.tx.root(Word::StreamUnits).saturating_sub(units);
+            Ok(change.tx.set(Word::StreamUnits.at(), since)?)
         })
     }
 
@@ -147,15 +164,15 @@ impl<M: Memory, H: Host> Volume<M, H> {
     fn put_segments(&self, writing: &mut Writing<'_, M, H>) -> Result<()> {
         let core = self.core.as_ref();
         for segment in 0..self.layout.segments {
-            let (used, generation, birth, base) = self.core.read(LOCK, |view| {
+            let (used, generation, is_bad, birth, base) = self.core.read(LOCK, |view| {
                 let (used, generation) = view.usage(segment);
+                let is_bad = view.segment(segment, Of::Bad) > 0;
                 let birth = view.segment(segment, Of::Birth);
-                Ok((used, generation, birth, view.segment(segment, Of::Sums)))
+                Ok((used, generation, is_bad, birth, view.segment(segment, Of::Sums)))
             })?;
-            if generation == 0 && used != Use::Bad {
+            if generation == 0 && !is_bad {
                 continue;
             }
-            let is_bad = used == Use::Bad;
             writing.put(&Item::Segment { segment, generation, is_bad, birth })?;
             if matches!(used, Use::Payload | Use::Stream) && base != 0 {
                 let count = Sums::words(self.layout.segment);
@@ -184,62 +201,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
         Ok(())
     }
-
-    /// Writes the root that names `checkpoint` and from where on packets count, and waits until it
-    /// is durable; whether no root has been begun that names a newer one.
-    pub(crate) fn write_root(
-        &self,
-        checkpoint: Option<Checkpoint>,
-        lives: Vec<Life>,
-    ) -> Result<bool> {
-        let id = checkpoint.map_or(0, |checkpoint| checkpoint.id);
-        let mut root = Root { sequence: 0, checkpoint, durable: 0, lives };
-        loop {
-            let taken = self.change(|change| {
-                // Of two who write checkpoints, the newest root is to name the newer one: what the
-                // other one needs may be used again.
-                if change.tx.root(Word::LastRooted) > id {
-                    return Ok(None);
-                }
-                let sequence = change.tx.root(Word::LastSequence) + 1;
-                change.tx.set(Word::LastSequence.at(), sequence)?;
-                change.tx.set(Word::LastRooted.at(), id)?;
-                Ok(Some((sequence, change.tx.root(Word::Durable))))
-            })?;
-            let Some((sequence, durable)) = taken else {
-                return Ok(false);
-            };
-            (root.sequence, root.durable) = (sequence, durable);
-            if self.write_root_unit(&root)? {
-                self.flush_now()?;
-                return Ok(true);
-            }
-        }
-    }
-
-    /// Writes `root` to its places, at least to one of them; false if one has been written to
-    /// before, in vain, and can't be once more.
-    fn write_root_unit(&self, root: &Root) -> Result<bool> {
-        let mut unit = vec![0; self.layout.unit as usize];
-        root.fill(self.layout.bind, &mut unit);
-        let outcomes = self.layout.root_places(root.sequence).map(|place| {
-            let segment = self.layout.segment_of(place);
-            let _hold = self.hold(segment)?;
-            if place == self.layout.first_place(segment) {
-                erase_segment(self.device.as_ref(), &self.layout, segment)?;
-            }
-            self.write_units(place, &unit)
-        });
-        let is_taken = |outcome: &Result<()>| match outcome {
-            Err(Error::Device { source, .. }) => source.kind() == ErrorKind::AlreadyExists,
-            _ => false,
-        };
-        if outcomes.iter().any(is_taken) {
-            return Ok(false);
-        }
-        let [one, other] = outcomes;
-        one.or(other).map(|()| true)
-    }
 }
 
 impl<M: Memory, H: Host> Change<'_, M, H> {
@@ -259,8 +220,19 @@ impl<M: Memory, H: Host> Writing<'_, M, H> {
     fn name_next(&mut self) -> Result<()> {
         let hold = self.volume.spare_hold()?;
         self.next = self.volume.checkpoint_segment(self.id, &hold)?;
-        self.holds.push(hold);
+        self.holds.push((self.next, hold));
         Ok(())
+    }
+
+    /// Writes all items.
+    fn put_all(&mut self) -> Result<()> {
+        let volume = self.volume;
+        self.name_next()?;
+        volume.put_segments(self)?;
+        volume.put_extents(self)?;
+        self.put(&Item::Reserved(volume.root(Word::Reserved)))?;
+        self.put(&Item::End)?;
+        self.finish()
     }
 
     fn put(&mut self, item: &Item) -> Result<()> {
@@ -299,7 +271,9 @@ impl<M: Memory, H: Host> Writing<'_, M, H> {
     /// Writes the units that were made.
     fn write(&mut self) -> Result<()> {
         if !self.bytes.is_empty() {
-            self.volume.write_units(self.place, &self.bytes)?;
+            let written = self.volume.write_units(self.place, &self.bytes);
+            self.has_failed = written.is_err();
+            written?;
             self.place += self.bytes.len() as u64 / self.volume.layout.unit;
             self.bytes.clear();
         }

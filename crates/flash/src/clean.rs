@@ -7,7 +7,7 @@
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::index::{Of, Slot, Use, Word, Words, packet_of};
+use crate::index::{Count, Of, Slot, Use, Word, Words, packet_of};
 use crate::relocate::Relocated;
 use crate::segments::Temperature;
 use crate::volume::Volume;
@@ -46,6 +46,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.write_all_sealed()?;
         self.flush()?;
         self.level()?;
+        self.empty_bad()?;
         loop {
             self.check_health()?;
             self.make_ready()?;
@@ -97,6 +98,22 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return Ok(());
         }
         self.clean(&[segment], Temperature::Cold2).map(drop)
+    }
+
+    /// Gets what can be read out of a segment that is bad, if there is space for that.
+    fn empty_bad(&self) -> Result<()> {
+        let core = self.core.as_ref();
+        if core.count(Count::Bad) == 0 || self.count_free()? <= self.left_by(Temperature::Cold) {
+            return Ok(());
+        }
+        let in_use = self.segments_in_use();
+        let is_one = |&segment: &u64| {
+            core.segment(segment, Of::Bad) > 0 && self.can_be_cleaned(segment, &in_use)
+        };
+        match (0..self.layout.segments).find(is_one) {
+            Some(segment) => self.clean(&[segment], Temperature::Cold).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Cleans up to `most` segments, those that gain most, or, if space `is_short`, most at once;
@@ -168,7 +185,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let next = core.root(Word::NextStream);
         let (mut unnamed, mut unrooted) = (0, 0);
         for segment in 0..self.layout.segments {
-            if core.segment(segment, Of::Live) > 0 {
+            if core.segment(segment, Of::Live) > 0 || core.segment(segment, Of::Bad) > 0 {
                 continue;
             }
             let touched = core.segment(segment, Of::Touched);
@@ -193,7 +210,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let score = |segment: u64| {
             let live = core.segment(segment, Of::Live);
             let dead = self.layout.segment.saturating_sub(live);
-            if live == 0 || dead == 0 || !self.can_be_cleaned(segment, &in_use) {
+            let is_bad = core.segment(segment, Of::Bad) > 0;
+            if live == 0 || dead == 0 || is_bad || !self.can_be_cleaned(segment, &in_use) {
                 return 0.0;
             }
             if needs_payload && core.usage(segment).0 != Use::Payload {

@@ -46,6 +46,37 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// A member of a mirror is not there.
+    #[error(
+        "{device}: member {member} of its mirror, of {members}, is missing; name it, too, or open \
+         the volume without it (--degraded): if this one is old, what was written since is lost"
+    )]
+    Missing {
+        /// A device that is there.
+        device: PathBuf,
+        /// Which is not, from 0.
+        member: u32,
+        /// How many there are.
+        members: u32,
+    },
+    /// A member of a mirror can't be brought up to date.
+    #[error("{device}: a member of its mirror can't be brought up to date: {what}")]
+    Restore {
+        /// The device.
+        device: PathBuf,
+        /// Why.
+        what: &'static str,
+    },
+    /// Members of a mirror were used without each other.
+    #[error(
+        "{device}: the members of its mirror were used without each other, and each has what the \
+         other lacks; open the volume with those alone that are right (--degraded), and replace \
+         the others"
+    )]
+    Parted {
+        /// The device.
+        device: PathBuf,
+    },
     /// A volume can't be made so.
     #[error("{device}: can't be made a volume: {what}")]
     Shape {
@@ -76,7 +107,10 @@ pub enum Error {
         what: &'static str,
     },
     /// All of the space that there is for payload is in use.
-    #[error("{device}: no space left: {used} of {most} units are in use or reserved; trim some")]
+    #[error(
+        "{device}: no space left: {used} of {most} units are in use or reserved{}; trim some",
+        bad_text(*bad, *all)
+    )]
     NoSpace {
         /// The device.
         device: PathBuf,
@@ -84,6 +118,10 @@ pub enum Error {
         used: u64,
         /// Units that can be so.
         most: u64,
+        /// Segments that can't be written any more.
+        bad: u64,
+        /// Segments in all.
+        all: u64,
     },
     /// A range that can't be.
     #[error("block {block}, {count} blocks: {what}")]
@@ -122,6 +160,17 @@ pub enum Error {
     /// The region of the volume.
     #[error(transparent)]
     Region(#[from] conquest_pm::Error),
+}
+
+/// What bad segments have to do with it.
+fn bad_text(bad: u64, all: u64) -> String {
+    match bad {
+        0 => String::new(),
+        _ => {
+            let left = all.saturating_sub(bad);
+            format!(", and {bad} of {all} segments can't be written any more ({left} are left)")
+        }
+    }
 }
 
 /// Shorthand.

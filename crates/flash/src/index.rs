@@ -5,6 +5,7 @@
 
 use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
+use conquest_format::volume::{LIVES_MAX, MIRRORS_MAX};
 use conquest_format::{Offset, PAGE, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -17,7 +18,7 @@ use crate::layout::Layout;
 /// The lock.
 pub(crate) const LOCK: u32 = 0;
 /// What this program makes and understands.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 /// Packets that the region keeps: each until it is on the device.
 pub(crate) const RING: u64 = 32;
 
@@ -114,7 +115,44 @@ pub(crate) enum Count {
     Copied,
     /// Units of checkpoints.
     Checkpoints,
+    /// Segments that are bad, whenever they became so.
+    Bad,
 }
+
+/// What stands in roots, and belongs to that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Noted {
+    /// Members of a mirror that have failed, a bit each.
+    Failed = 16,
+    /// When the first of them did, in nanoseconds since 1970.
+    Since,
+    /// Those of them that are being brought up to date: they are written, but not read.
+    Restored,
+    /// The writer who does so.
+    Restorer,
+    /// Members that somebody has not had who has the volume open, or had.
+    Missing,
+    /// [`Noted::Failed`] as the newest root that is durable has it, if no newer one was begun.
+    InRoot,
+    /// The highest sequence of a root that is on all members that have not failed.
+    Known,
+    /// Segment and units of the checkpoint of the newest root that was begun.
+    Segment,
+    /// Its units.
+    Units,
+    /// How many lives it has, 0 if none was begun since the index was made.
+    Lives,
+    /// The first of its lives.
+    Life = 32,
+    /// Which device the first member is, of those that were it, plus 1; 0 if nobody has it.
+    Stamps = 320,
+}
+
+/// Words of a life.
+const LIFE_WORDS: u64 = 4;
+const _: () = assert!(Noted::Life as u64 + LIVES_MAX as u64 * LIFE_WORDS <= Noted::Stamps as u64);
+const _: () = assert!((Noted::Stamps as u64 + MIRRORS_MAX as u64) * WORD <= kinds::COUNTS);
 
 /// Position in the stream: a packet's number and words of records in it.
 pub(crate) const fn position(packet: u64, words: u64) -> u64 {
@@ -140,8 +178,6 @@ pub(crate) enum Use {
     Checkpoint,
     /// Roots.
     Anchor,
-    /// Nothing any more.
-    Bad,
 }
 
 impl Use {
@@ -150,8 +186,7 @@ impl Use {
             0 => Use::Payload,
             1 => Use::Stream,
             2 => Use::Checkpoint,
-            3 => Use::Anchor,
-            _ => Use::Bad,
+            _ => Use::Anchor,
         }
     }
 }
@@ -185,8 +220,8 @@ pub(crate) enum Of {
     Unreadable,
     /// Whether it was erased since it was in use, where segments have to be.
     Ready,
-    /// Whether writing to it has failed: it is not begun again.
-    Worn,
+    /// Whether it could not be written, or erased: it is not begun again.
+    Bad,
 }
 
 /// Words of a segment.
@@ -281,6 +316,26 @@ pub(crate) trait Words {
     /// Where a count is.
     fn count_at(&self, of: Count) -> Offset {
         Offset::new(self.root(Word::Counts)).plus(of as u64 * WORD)
+    }
+
+    /// Where something is that stands in roots.
+    fn noted_at(&self, what: Noted) -> Offset {
+        Offset::new(self.root(Word::Counts)).plus(what as u64 * WORD)
+    }
+
+    fn noted(&self, what: Noted) -> u64 {
+        self.word(self.noted_at(what))
+    }
+
+    /// Where the stamp of member `number` is.
+    fn stamp_at(&self, number: u64) -> Offset {
+        self.noted_at(Noted::Stamps).plus(number * WORD)
+    }
+
+    /// Where the words of life `number` of the newest root are.
+    fn life_at(&self, number: u64) -> [Offset; 4] {
+        let first = self.noted_at(Noted::Life).plus(number * LIFE_WORDS * WORD);
+        [0, 1, 2, 3].map(|index| first.plus(index * WORD))
     }
 
     fn count(&self, of: Count) -> u64 {

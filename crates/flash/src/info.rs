@@ -11,7 +11,7 @@ use conquest_pm::memory::Memory;
 use crate::Result;
 use crate::build::LIFE_SHIFT;
 use crate::device::Device;
-use crate::index::{Count, LOCK, Of, Use, Word, Words, packet_of};
+use crate::index::{Count, LOCK, Noted, Of, Use, Word, Words, packet_of};
 use crate::layout::Layout;
 use crate::map::Measure;
 use crate::volume::Volume;
@@ -26,8 +26,10 @@ pub struct Info {
     pub segment: u64,
     /// Segments, by their use.
     pub segments: Segments,
-    /// Units that can have payload or be reserved.
+    /// Units that can have payload or be reserved: the same for the life of the volume.
     pub capacity: u64,
+    /// Units fewer than that, because too many segments are bad.
+    pub lost: u64,
     /// Units with payload.
     pub used: u64,
     /// Units that are reserved.
@@ -38,6 +40,10 @@ pub struct Info {
     pub written: Written,
     /// How often segments were begun since the volume was made.
     pub wear: Wear,
+    /// Members of a mirror that have failed, a bit each.
+    pub failed: u64,
+    /// When the first of them did, in nanoseconds since 1970; 0 if none has.
+    pub failed_since: u64,
     /// The map.
     pub map: Measure,
     /// The stream.
@@ -66,8 +72,10 @@ pub struct Segments {
     pub checkpoint: u64,
     /// For roots.
     pub anchor: u64,
-    /// Out of use.
+    /// Could not be written, or erased, and are not begun any more.
     pub bad: u64,
+    /// So many more may become so before there is less capacity.
+    pub spare: u64,
 }
 
 /// Units that were written since the index was made; write amplification is the sum of all but
@@ -125,12 +133,28 @@ pub struct Stream {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Usage {
-    /// That can have payload or be reserved.
+    /// That can have payload or be reserved: the same for the life of the volume.
     pub capacity: u64,
+    /// Fewer than that, because too many segments are bad.
+    pub lost: u64,
     /// With payload; also what is being trimmed, until that is done.
     pub used: u64,
     /// That are reserved.
     pub reserved: u64,
+}
+
+/// A member of a volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Member {
+    /// Where it is; none if it is not there.
+    pub path: Option<PathBuf>,
+    /// Bytes, 0 if it is not there.
+    pub bytes: u64,
+    /// Whether it lacks what others of its mirror have, and is not read.
+    pub has_failed: bool,
+    /// Whether it is being brought up to date.
+    pub is_restored: bool,
 }
 
 /// What a volume is for life.
@@ -143,8 +167,8 @@ pub struct Identity {
     pub created: u64,
     /// How its members are combined.
     pub arrangement: Arrangement,
-    /// Its members: paths and bytes, by their numbers.
-    pub members: Vec<(PathBuf, u64)>,
+    /// Its members, by their numbers.
+    pub members: Vec<Member>,
     /// The file of its index.
     pub index: PathBuf,
     /// Bytes of memory that the index takes; 0 if its file is gone.
@@ -165,6 +189,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             segment,
             segments: self.count_segments()?,
             capacity: self.layout.capacity(),
+            lost: self.layout.capacity() - self.capacity(core),
             used: core.root(Word::Live),
             reserved: core.root(Word::Reserved),
             unreadable: self.unreadable(),
@@ -176,6 +201,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 checkpoints: core.count(Count::Checkpoints),
             },
             wear: self.wear(),
+            failed: core.noted(Noted::Failed),
+            failed_since: match core.noted(Noted::Failed) {
+                0 => 0,
+                _ => core.noted(Noted::Since),
+            },
             map,
             stream: Stream {
                 open: packet_of(core.root(Word::End)).0,
@@ -202,8 +232,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     fn wear(&self) -> Wear {
-        let used = (0..self.layout.segments).map(|segment| self.core.usage(segment));
-        let worn = used.filter(|(used, _)| !matches!(used, Use::Anchor | Use::Bad));
+        let core = self.core.as_ref();
+        let good = (0..self.layout.segments).filter(|&segment| core.segment(segment, Of::Bad) == 0);
+        let worn = good.map(|segment| core.usage(segment)).filter(|(used, _)| *used != Use::Anchor);
         let begin = Wear { least: u64::MAX, ..Wear::default() };
         let all = worn.fold(begin, |Wear { least, most, sum }, (_, begun)| Wear {
             least: least.min(begun),
@@ -218,6 +249,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     pub fn usage(&self) -> Usage {
         Usage {
             capacity: self.layout.capacity(),
+            lost: self.layout.capacity() - self.capacity(self.core.as_ref()),
             used: self.root(Word::Live),
             reserved: self.root(Word::Reserved),
         }
@@ -226,16 +258,16 @@ impl<M: Memory, H: Host> Volume<M, H> {
     fn count_segments(&self) -> Result<Segments> {
         let core = self.core.as_ref();
         let held = self.held_segments(core)?;
-        let mut found = Segments { all: self.layout.segments, ..Segments::default() };
+        let spare = self.layout.bad_most().saturating_sub(core.count(Count::Bad));
+        let mut found = Segments { all: self.layout.segments, spare, ..Segments::default() };
         for segment in 0..self.layout.segments {
             let count = match core.usage(segment).0 {
                 _ if self.is_reusable(core, segment, &held) => &mut found.free,
-                _ if core.segment(segment, Of::Worn) > 0 => &mut found.bad,
+                _ if core.segment(segment, Of::Bad) > 0 => &mut found.bad,
                 Use::Payload => &mut found.payload,
                 Use::Stream => &mut found.stream,
                 Use::Checkpoint => &mut found.checkpoint,
                 Use::Anchor => &mut found.anchor,
-                Use::Bad => &mut found.bad,
             };
             *count += 1;
         }
@@ -244,6 +276,19 @@ impl<M: Memory, H: Host> Volume<M, H> {
 }
 
 impl Volume<Mapped, OsHost> {
+    /// Member `number`.
+    fn member(&self, number: u32) -> Member {
+        let devices = self.opened.iter().flat_map(|opened| &opened.devices);
+        let device = devices.filter(|(found, _)| *found == number).map(|(_, device)| device).next();
+        let has = |what| self.is_mirrored() && self.core.noted(what) >> number & 1 != 0;
+        Member {
+            path: device.map(|device| device.name().to_owned()),
+            bytes: device.map_or(0, |device| device.len()),
+            has_failed: has(Noted::Failed),
+            is_restored: has(Noted::Restored),
+        }
+    }
+
     /// What the volume is; none for one that was not opened by paths.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
@@ -254,11 +299,7 @@ impl Volume<Mapped, OsHost> {
             uuid,
             created,
             arrangement,
-            members: opened
-                .devices
-                .iter()
-                .map(|device| (device.name().to_owned(), device.len()))
-                .collect(),
+            members: (0..opened.superblock.members).map(|number| self.member(number)).collect(),
             index: opened.index.clone(),
             index_bytes: blocks * 512,
         })

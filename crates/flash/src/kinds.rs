@@ -65,7 +65,7 @@ impl Object for Trims {
 /// Bytes of [`Trims`].
 pub(crate) const TRIMS: u64 = 256;
 
-/// Numbers that tell what has happened.
+/// Numbers that tell what has happened, and what stands in roots.
 #[derive(Debug)]
 pub(crate) struct Counts;
 
@@ -74,7 +74,7 @@ impl Object for Counts {
 }
 
 /// Bytes of [`Counts`].
-pub(crate) const COUNTS: u64 = 64;
+pub(crate) const COUNTS: u64 = 4096;
 
 /// Checksums of a segment: an object or a run, by their size.
 pub(crate) const SUMS: Kind = kind(5);

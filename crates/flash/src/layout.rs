@@ -74,6 +74,18 @@ impl Layout {
         self.segments.saturating_sub(ANCHORS + self.spare()) * self.segment
     }
 
+    /// Segments that may be bad without a loss of capacity: half of the share without which
+    /// cleaning would gain little.
+    pub(crate) const fn bad_most(&self) -> u64 {
+        self.segments / SPARE_SHARE - self.segments / (2 * SPARE_SHARE)
+    }
+
+    /// [`Self::capacity`] when so many segments are bad.
+    pub(crate) const fn capacity_without(&self, bad: u64) -> u64 {
+        let lost = bad.saturating_sub(self.bad_most()).saturating_mul(self.segment);
+        self.capacity().saturating_sub(lost)
+    }
+
     /// Roots that an anchor segment takes before the next one is used.
     pub(crate) const fn roots_per_anchor(&self) -> u64 {
         if self.segment < 64 { self.segment } else { 64 }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod alike;
 mod apply;
 mod beside;
 mod both;
@@ -28,7 +29,9 @@ mod layout;
 mod leaves;
 pub mod map;
 mod members;
+mod mirror;
 mod names;
+mod newest;
 mod open;
 mod operations;
 mod order;
@@ -39,6 +42,8 @@ mod ranges;
 mod recover;
 mod relocate;
 mod reserve;
+mod restore;
+mod roots;
 mod segments;
 mod slots;
 mod stream;
@@ -51,9 +56,9 @@ mod writer;
 
 pub use check::Finding;
 pub use error::{Error, Result};
-pub use info::{Identity, Info, Segments, Stream, Usage, Wear, Written};
-pub use members::{Body, NewVolume, assemble, create};
-pub use open::{OpenOptions, create_at, open_device};
+pub use info::{Identity, Info, Member, Segments, Stream, Usage, Wear, Written};
+pub use members::{Body, NewVolume, assemble, assemble_degraded, create};
+pub use open::{OpenOptions, create_at, open_device, replace_at};
 pub use operations::RANGES_MAX;
 pub use queue::{Completion, Job, Queue, Request};
 pub use verify::{Damage, Verified, Verifying};

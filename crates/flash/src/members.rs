@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use conquest_format::geometry::Shape;
 use conquest_format::kind::KindTable;
-use conquest_format::volume::{ANCHORS, Arrangement, Life, Root, SIZE, Superblock, UNIT, UNIT_MAX};
+use conquest_format::volume::{
+    ANCHORS, Arrangement, Life, MIRRORS_MAX, Root, SIZE, Superblock, UNIT, UNIT_MAX,
+};
 use conquest_format::{GROUP, PAGE};
 
-use crate::device::{Device, InOrder, Inset, Limits, Mirrored, Striped};
+use crate::device::{Device, InOrder, Inset, Limits, Mirrored, Missing, Striped};
 use crate::index::{self, SEGMENTS_MAX};
 use crate::layout::Layout;
 use crate::{Error, Result};
@@ -30,6 +32,8 @@ pub struct NewVolume {
 pub struct Body {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
+    /// Which device each member is, of those that were it; none for those that are missing.
+    pub(crate) stamps: Vec<Option<u64>>,
 }
 
 /// Bytes of each member before its first segment.
@@ -66,19 +70,21 @@ pub fn create(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<()> {
             write_superblock(member.as_ref(), at, &superblock)?;
         }
     }
-    let body = Body { device: combined(&members, &first)?, superblock: first };
+    let device = combined(&members, &first)?;
     let layout = Layout::new(&first);
     let place = layout.first_place(ANCHORS);
     let lives = vec![Life { life: 1, packet: 1, place, generation: 1 }];
     let mut unit = vec![0; layout.unit as usize];
-    Root { sequence: 1, checkpoint: None, durable: 1, lives }.fill(layout.bind, &mut unit);
+    let root =
+        Root { sequence: 1, checkpoint: None, durable: 1, failed: 0, since: 0, known: 1, lives };
+    root.fill(layout.bind, &mut unit);
     for place in layout.root_places(1) {
-        erase_segment(body.device.as_ref(), &layout, layout.segment_of(place))?;
+        erase_segment(device.as_ref(), &layout, layout.segment_of(place))?;
         let at = place * layout.unit;
-        let written = body.device.write(at, &unit);
-        written.map_err(failed(body.device.as_ref(), "write", at, layout.unit))?;
+        let written = device.write(at, &unit);
+        written.map_err(failed(device.as_ref(), "write", at, layout.unit))?;
     }
-    body.device.flush().map_err(failed(body.device.as_ref(), "flush", 0, 0))
+    device.flush().map_err(failed(device.as_ref(), "flush", 0, 0))
 }
 
 /// The superblock of a new volume.
@@ -116,7 +122,11 @@ fn plan(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<Superblock> {
         segments: rows * count,
         start,
         len: first.len(),
+        stamp: 0,
     };
+    if superblock.arrangement == Arrangement::Mirrored && superblock.members > MIRRORS_MAX {
+        return Err(shape_error(first.as_ref(), "a mirror has 64 members at most"));
+    }
     if superblock.segments < SEGMENTS_LEAST {
         return Err(shape_error(first.as_ref(), "it is too small: it takes 32 segments at least"));
     }
@@ -146,6 +156,32 @@ pub(crate) fn last_place(member: &dyn Device) -> u64 {
 /// Bytes that a superblock takes on `member`.
 fn superblock_bytes(member: &dyn Device) -> usize {
     SIZE.next_multiple_of(member.limits().block as usize)
+}
+
+/// Makes `device` member `number` of a mirror like `superblock`, with nothing of what the others
+/// have: it has failed until it gets that.
+pub(crate) fn make_member(device: &dyn Device, superblock: &Superblock, number: u32) -> Result<()> {
+    let layout = Layout::new(superblock);
+    let mut drawn = [0; 8];
+    rustix::rand::getrandom(&mut drawn, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| failed(device, "draw a number for", 0, 8)(errno.into()))?;
+    let stamp = u64::from_le_bytes(drawn);
+    let superblock = Superblock { member: number, len: device.len(), stamp, ..*superblock };
+    if !superblock.is_possible() {
+        return Err(shape_error(device, "it is smaller than what the other members have in use"));
+    }
+    // It may have been a member before: what roots it has don't count.
+    let bytes = layout.roots_per_anchor() * layout.unit;
+    for anchor in 0..ANCHORS {
+        let at = superblock.start + layout.first_place(anchor) * layout.unit;
+        let written = device.write(at, &vec![0; bytes as usize]);
+        written.map_err(failed(device, "write", at, bytes))?;
+    }
+    device.flush().map_err(failed(device, "flush", 0, 0))?;
+    for at in [0, last_place(device)] {
+        write_superblock(device, at, &superblock)?;
+    }
+    device.flush().map_err(failed(device, "flush", 0, 0))
 }
 
 /// Writes a copy of `superblock` to byte `at` of `member`.
@@ -214,8 +250,21 @@ fn combined(members: &[Arc<dyn Device>], superblock: &Superblock) -> Result<Arc<
 /// Puts the members of a volume together, in whatever order they are given.
 ///
 /// # Errors
-/// [`Error::Member`], those of the devices.
+/// [`Error::Member`], [`Error::Missing`], those of the devices.
 pub fn assemble(members: Vec<Arc<dyn Device>>) -> Result<Body> {
+    together(members, false)
+}
+
+/// The same for those members of a mirrored volume that are there. Those that are not have failed
+/// from then on; if what they have is newer, it is lost.
+///
+/// # Errors
+/// [`Error::Member`], those of the devices.
+pub fn assemble_degraded(members: Vec<Arc<dyn Device>>) -> Result<Body> {
+    together(members, true)
+}
+
+fn together(members: Vec<Arc<dyn Device>>, is_degraded: bool) -> Result<Body> {
     let mut found = Vec::new();
     for member in members.into_iter().map(writable) {
         found.push((superblock_of(member.as_ref())?, member));
@@ -224,29 +273,59 @@ pub fn assemble(members: Vec<Arc<dyn Device>>) -> Result<Body> {
     let Some((first, device)) = found.first().cloned() else {
         return Err(Error::Shape { device: "no device".into(), what: "it takes at least one" });
     };
+    check_alike(&first, &found)?;
+    if first.segments > SEGMENTS_MAX {
+        let what = "it has more segments than this program can manage";
+        return Err(Error::Member { device: device.name().to_owned(), what });
+    }
+    let mut found = found.into_iter().peekable();
+    let mut members: Vec<Arc<dyn Device>> = Vec::new();
+    let mut stamps = Vec::new();
+    for number in 0..first.members {
+        let next = found.next_if(|(superblock, _)| superblock.member == number);
+        let is_mirrored = first.arrangement == Arrangement::Mirrored;
+        stamps.push(next.as_ref().map(|(superblock, _)| superblock.stamp));
+        members.push(match next {
+            Some((_, member)) => member,
+            None if is_mirrored && is_degraded => Arc::new(Missing::like(device.as_ref())),
+            None => return Err(missing(device.as_ref(), number, &first)),
+        });
+    }
+    Ok(Body { device: combined(&members, &first)?, superblock: first, stamps })
+}
+
+/// The error for member `number`, which is not there.
+fn missing(device: &dyn Device, number: u32, superblock: &Superblock) -> Error {
+    let (device, members) = (device.name().to_owned(), superblock.members);
+    match superblock.arrangement {
+        Arrangement::Mirrored => Error::Missing { device, member: number, members },
+        Arrangement::Striped => Error::Member { device, what: "members of the volume are missing" },
+    }
+}
+
+/// Refuses members, in the order of their numbers, that are not of one volume, as `first`.
+fn check_alike(first: &Superblock, found: &[(Superblock, Arc<dyn Device>)]) -> Result<()> {
     let refuse = |device: &Arc<dyn Device>, what| {
         Err(Error::Member { device: device.name().to_owned(), what })
     };
-    for (number, (superblock, member)) in (0..).zip(&found) {
+    for (superblock, device) in found {
         if superblock.uuid != first.uuid {
-            return refuse(member, "it belongs to another volume than the others");
+            return refuse(device, "it belongs to another volume than the others");
         }
-        if superblock.member != number {
-            return refuse(member, "a member is missing, or given twice");
-        }
-        let same = Superblock { member: first.member, len: first.len, ..*superblock };
-        if same != first {
-            return refuse(member, "it says of the volume what the others don't");
+        let Superblock { member, len, stamp, .. } = *first;
+        let same = Superblock { member, len, stamp, ..*superblock };
+        if same != *first {
+            return refuse(device, "it says of the volume what the others don't");
         }
     }
-    if found.len() != first.members as usize {
-        return refuse(&device, "members of the volume are missing");
+    for pair in found.windows(2) {
+        if let [(one, _), (other, member)] = pair
+            && one.member == other.member
+        {
+            return refuse(member, "it is given twice, or the same member as another one");
+        }
     }
-    if first.segments > SEGMENTS_MAX {
-        return refuse(&device, "it has more segments than this program can manage");
-    }
-    let members: Vec<_> = found.into_iter().map(|(_, member)| member).collect();
-    Ok(Body { device: combined(&members, &first)?, superblock: first })
+    Ok(())
 }
 
 /// The superblock of `member`: the first that can be read.

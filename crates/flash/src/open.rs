@@ -6,7 +6,7 @@
 //! life. So an index that others have gone past, because they opened the volume where this file
 //! can't be seen, is never found again.
 //!
-//! *Who opens and who closes do so one at a time*, under a lock on the first member: other
+//! *Who opens and who closes do so one at a time*, under a lock on all members: other
 //! containers have another `/dev/shm`, but the same device. A file is there when it is complete: it
 //! gets its name last, and before that it has none, so that a process that dies while it makes one
 //! leaves nothing.
@@ -38,8 +38,10 @@ use conquest_pm::{Access as Attaching, Options, Region};
 
 use crate::device::{Access, Device, Exclusive, FileDevice};
 use crate::index::{Slot, Word, Words};
-use crate::members::{Body, NewVolume, assemble, create, superblock_of};
-use crate::recover::newest_root;
+use crate::members::{
+    Body, NewVolume, assemble, assemble_degraded, create, make_member, superblock_of,
+};
+use crate::newest::newest_root;
 use crate::volume::Volume;
 use crate::{Error, Result};
 
@@ -51,6 +53,9 @@ pub struct OpenOptions {
     pub directory: PathBuf,
     /// Processes that can have it open at once, at least 2: who makes the index decides.
     pub processes: u32,
+    /// Whether a mirrored volume is opened without those of its members that are not named: they
+    /// have failed from then on, and what only they have is lost.
+    pub degraded: bool,
     /// Longest wait for others: those who open or close it, and those who were killed with requests
     /// under way.
     pub patience: Duration,
@@ -62,6 +67,7 @@ impl Default for OpenOptions {
         OpenOptions {
             directory: "/dev/shm".into(),
             processes: 64,
+            degraded: false,
             patience: Duration::from_secs(10),
         }
     }
@@ -76,8 +82,8 @@ const TRIES: u32 = 3;
 
 /// The files of an open volume.
 pub(crate) struct Opened {
-    /// Its members, by their numbers. On the first one is the lock.
-    pub(crate) devices: Vec<Arc<FileDevice>>,
+    /// Its members that are there, by their numbers.
+    pub(crate) devices: Vec<(u32, Arc<FileDevice>)>,
     pub(crate) index: PathBuf,
     pub(crate) superblock: Superblock,
     patience: Duration,
@@ -85,8 +91,7 @@ pub(crate) struct Opened {
 
 /// A volume's devices, by their numbers, and where its index belongs.
 struct Opening<'o> {
-    devices: Vec<Arc<FileDevice>>,
-    first: Arc<FileDevice>,
+    devices: Vec<(u32, Arc<FileDevice>)>,
     body: Body,
     options: &'o OpenOptions,
 }
@@ -110,7 +115,7 @@ impl Volume<Mapped, OsHost> {
     /// themselves; [`Error::Index`] if there can't be one; [`Error::Failed`]; those of recovery.
     pub fn open<P: AsRef<Path>>(paths: &[P], options: &OpenOptions) -> Result<Self> {
         let opening = Opening::new(paths, options)?;
-        let _alone = lock(&opening.first, options.patience)?;
+        let _alone = lock_all(&opening.devices, options.patience)?;
         let mut useless = None;
         for _ in 0..TRIES {
             let (index, root) = opening.index()?;
@@ -139,12 +144,10 @@ impl Volume<Mapped, OsHost> {
     /// Those of [`Volume::flush`]: the index stays then.
     pub fn close(self) -> Result<()> {
         self.flush()?;
-        let Some((opened, first)) =
-            self.opened.as_ref().and_then(|opened| Some((opened, opened.devices.first()?)))
-        else {
+        let Some(opened) = self.opened.as_ref() else {
             return Ok(());
         };
-        let Ok(alone) = lock(first, opened.patience) else {
+        let Ok(alone) = lock_all(&opened.devices, opened.patience) else {
             // Who has it will be the last one, or leave it to the one after.
             return Ok(());
         };
@@ -243,6 +246,41 @@ pub fn create_at<P: AsRef<Path>>(paths: &[P], new: &NewVolume, overwrite: bool) 
     create(&devices, new)
 }
 
+/// Lets the device at `by` be the member of a mirrored volume that is not among `paths`: what is on
+/// it is lost. It has failed until [`Volume::restore`] has brought it up to date.
+///
+/// # Errors
+/// [`Error::Open`]; [`Error::InUse`], also while others have the volume open; [`Error::Member`] if
+/// not just one is missing; [`Error::Shape`] for a device that is too small, or is part of a volume
+/// already, unless it is to `overwrite` that; those of the devices.
+pub fn replace_at<P: AsRef<Path>>(
+    paths: &[P],
+    by: &Path,
+    options: &OpenOptions,
+    overwrite: bool,
+) -> Result<()> {
+    let degraded = OpenOptions { degraded: true, ..options.clone() };
+    let opening = Opening::new(paths, &degraded)?;
+    let _alone = lock_all(&opening.devices, options.patience)?;
+    opening.wait_for_writers(None)?;
+    let new = open_device(by)?;
+    let _new_alone = lock(&new, BRIEFLY)?;
+    if !await_writers(&new, BRIEFLY)? {
+        let what = "they have it open as part of a volume; let them close it";
+        return Err(Error::InUse { device: by.to_owned(), what });
+    }
+    if !overwrite && superblock_of(&new).is_ok() {
+        let what = "it is part of a volume already";
+        return Err(Error::Shape { device: by.to_owned(), what });
+    }
+    let missing = opening.body.device.missing();
+    if missing.count_ones() != 1 {
+        let what = "just one member of a mirror can be replaced, which is not to be named";
+        return Err(Error::Member { device: opening.body.device.name().to_owned(), what });
+    }
+    make_member(&new, &opening.body.superblock, missing.trailing_zeros())
+}
+
 /// Waits until nobody else has `device` for himself: what is then done to the volume, nobody else
 /// does.
 fn lock(device: &FileDevice, patience: Duration) -> Result<Exclusive> {
@@ -262,6 +300,12 @@ fn lock(device: &FileDevice, patience: Duration) -> Result<Exclusive> {
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// [`lock`] on each of `devices`, in their order, so that nobody waits for who waits for him.
+/// Others may have some of them only, if those are a mirror.
+fn lock_all(devices: &[(u32, Arc<FileDevice>)], patience: Duration) -> Result<Vec<Exclusive>> {
+    devices.iter().map(|(_, device)| lock(device, patience)).collect()
 }
 
 /// Waits until nobody else writes to `device`: those who were killed with requests under way do so
@@ -322,15 +366,17 @@ impl<'o> Opening<'o> {
             devices.push(Arc::new(open_device(path.as_ref())?));
         }
         let members = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
-        let body = assemble(members)?;
-        let member = |device: &Arc<FileDevice>| {
-            superblock_of(device.as_ref()).map_or(u32::MAX, |superblock| superblock.member)
+        let body = match options.degraded {
+            true => assemble_degraded(members)?,
+            false => assemble(members)?,
         };
-        devices.sort_by_cached_key(member);
-        let Some(first) = devices.first().cloned() else {
-            return Err(Error::Shape { device: "no device".into(), what: "it takes at least one" });
+        let numbered = |device: Arc<FileDevice>| {
+            let number = superblock_of(device.as_ref()).map(|superblock| superblock.member);
+            number.map(|number| (number, device))
         };
-        Ok(Opening { devices, first, body, options })
+        let mut devices = devices.into_iter().map(numbered).collect::<Result<Vec<_>>>()?;
+        devices.sort_by_key(|(number, _)| *number);
+        Ok(Opening { devices, body, options })
     }
 
     /// What names of indices of the volume begin with.
@@ -470,7 +516,7 @@ struct Rights {
 impl Opening<'_> {
     fn rights(&self) -> Result<Rights> {
         let mut all: Option<Rights> = None;
-        for device in &self.devices {
+        for (_, device) in &self.devices {
             let found = rustix::fs::fstat(device).map_err(|errno| Error::Open {
                 device: device.name().to_owned(),
                 what: "can't tell who may write to it",

@@ -8,7 +8,7 @@ use crate::change::{Change, Step};
 use crate::index::{Count, Word, Words};
 use crate::layout::INLINE;
 use crate::map::Extent;
-use crate::segments::{Room, Temperature};
+use crate::segments::{FAILURES_MAX, Room, Temperature};
 use crate::stream::UNFLUSHED_MAX;
 use crate::transfer::digests;
 use crate::volume::Volume;
@@ -19,8 +19,6 @@ use crate::{Error, Result};
 const AT_ONCE: u64 = 1 << 20;
 /// Most ranges of an atomic write.
 pub const RANGES_MAX: usize = 256;
-/// Segments to which writing fails before a write does.
-const FAILURES_MAX: u32 = 4;
 /// Bytes of payload of an atomic write that go into packets, at most: the rest gets room of its
 /// own, as a packet waits for those before it.
 const INLINE_AT_ONCE: u64 = 4 * INLINE;
@@ -274,23 +272,27 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Writes as much of `bytes` as a record can name to room of its own: which, and the hold of
-    /// its segment. A place that can't be written is avoided from then on.
+    /// its segment. A place that can't be written is avoided from then on, if others can.
     pub(crate) fn write_to_room(
         &self,
         temperature: Temperature,
         bytes: &[u8],
     ) -> Result<(Room, Hold<'_, M, H>)> {
-        let mut failures = 0;
+        // Held, so that nobody begins them anew meanwhile.
+        let mut failed = Vec::new();
         loop {
             let (room, hold) = self.room(temperature, bytes.len() as u64 / self.layout.unit)?;
             let part = bytes.get(..(room.len * self.layout.unit) as usize);
             match self.write_room(&room, part.unwrap_or_default()) {
-                Ok(()) => return Ok((room, hold)),
+                Ok(()) => {
+                    self.retire(&failed)?;
+                    return Ok((room, hold));
+                }
                 Err(error) => {
                     let segment = self.layout.segment_of(room.place);
-                    self.change(|change| change.retire(segment))?;
-                    failures += 1;
-                    if failures == FAILURES_MAX {
+                    self.change(|change| change.close(segment))?;
+                    failed.push((segment, hold));
+                    if failed.len() == FAILURES_MAX {
                         return Err(error);
                     }
                 }
@@ -456,7 +458,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     fn take_space(&mut self, parts: &[Part<'_>], is_reserved: bool) -> Step<()> {
         let used = self.tx.root(Word::Live) + self.tx.root(Word::Reserved);
         let all: u64 = parts.iter().map(|part| part.digests.len() as u64).sum();
-        if !is_reserved && used + all <= self.volume.layout.capacity() {
+        if !is_reserved && used + all <= self.volume.capacity(&self.tx) {
             return Ok(());
         }
         // What is being trimmed counts, too.

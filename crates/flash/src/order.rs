@@ -11,7 +11,7 @@ use std::time::Duration;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::index::{Of, Use, Word, Words, use_word};
+use crate::index::{Of, Use, Word, Words};
 use crate::segments::Room;
 use crate::volume::Volume;
 use crate::{Error, Result};
@@ -129,7 +129,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let mut least: Option<(u64, u64)> = None;
         for segment in 0..self.layout.segments {
             let (used, begun) = core.usage(segment);
-            if matches!(used, Use::Anchor | Use::Bad) {
+            if used == Use::Anchor || core.segment(segment, Of::Bad) > 0 {
                 continue;
             }
             (sum, count) = (sum + begun, count + 1);
@@ -165,12 +165,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let is_blank = self.device.is_blank(at, bytes).unwrap_or(false);
             let is_ready = is_blank || self.device.discard(at, bytes).is_ok();
             self.order.next.lock().unwrap_or_else(PoisonError::into_inner).remove(&segment);
-            self.change(|change| {
-                let (of, value) = match is_ready {
-                    true => (Of::Ready, 1),
-                    false => (Of::Use, use_word(Use::Bad, change.tx.usage(segment).1)),
-                };
-                Ok(change.tx.set(change.tx.segment_at(segment, of), value)?)
+            // That it is bad need not be in the stream: whoever tries again finds out.
+            self.change(|change| match is_ready {
+                true => Ok(change.tx.set(change.tx.segment_at(segment, Of::Ready), 1)?),
+                false => change.note_bad(segment),
             })?;
         }
         Ok(())

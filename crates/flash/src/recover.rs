@@ -3,7 +3,8 @@
 //! The newest root names a checkpoint and where the stream goes on from it. What counts is the
 //! longest unbroken row of packets, as far as all payload that they name is there: a packet of
 //! which something is missing was never flushed, and neither it nor what comes behind it has
-//! happened. All of that is found without writing anything; a new root then begins a new life, so
+//! happened. Members of a mirror get what they lack of it (`alike.rs`); otherwise all of that is
+//! found without writing anything. A new root then begins a new life, so
 //! that what was cut off can't come back.
 
 use conquest_format::volume::{
@@ -21,7 +22,7 @@ use crate::ranges::Ranges;
 use crate::{Error, Result};
 
 /// Bytes of payload that are read at once.
-const AT_ONCE: u64 = 1 << 20;
+pub(crate) const AT_ONCE: u64 = 1 << 20;
 
 /// Units of the stream that are read at once, at most and at least; and packets, if those are as
 /// large as the last one.
@@ -36,6 +37,8 @@ pub(crate) struct Segment {
     pub(crate) birth: u64,
     /// The last packet in it that counts, or its checkpoint.
     pub(crate) last: u64,
+    /// Whether it is not to be begun any more.
+    pub(crate) is_bad: bool,
 }
 
 /// Where checksums go as they are found: those that are found later replace others.
@@ -61,20 +64,31 @@ pub(crate) struct Recovered {
 }
 
 /// A packet and its records.
-struct Found {
-    header: Packet,
-    words: Vec<u64>,
+pub(crate) struct Found {
+    pub(crate) header: Packet,
+    pub(crate) words: Vec<u64>,
+}
+
+/// The generation that each segment has at some moment.
+#[derive(Clone)]
+pub(crate) struct Generations(Vec<u64>);
+
+impl Generations {
+    pub(crate) fn begin(&mut self, segment: u64, generation: u64) {
+        if let Some(place) = self.0.get_mut(segment as usize) {
+            *place = generation;
+        }
+    }
+
+    pub(crate) fn of(&self, segment: u64) -> u64 {
+        self.0.get(segment as usize).copied().unwrap_or(0)
+    }
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct Reading<'d> {
     pub(crate) device: &'d dyn Device,
     pub(crate) layout: Layout,
-}
-
-/// The newest root of the volume on `device`.
-pub(crate) fn newest_root(device: &dyn Device, layout: Layout) -> Result<Root> {
-    Reading { device, layout }.newest_root()
 }
 
 /// Reads what the volume on `device` is, by its newest root. Its checksums go to `sums`.
@@ -85,7 +99,7 @@ pub(crate) fn recover(
     sums: &mut impl Checksums,
 ) -> Result<Recovered> {
     let reading = Reading { device, layout };
-    let empty = Segment { used: Use::Payload, generation: 0, birth: 0, last: 0 };
+    let empty = Segment { used: Use::Payload, generation: 0, birth: 0, last: 0, is_bad: false };
     let mut recovered = Recovered {
         segments: vec![empty; layout.segments as usize],
         map: Ranges::default(),
@@ -105,8 +119,12 @@ pub(crate) fn recover(
     loaded?;
     let mut packets = packets?;
     let generations = recovered.segments.iter().map(|segment| segment.generation).collect();
-    let cut = reading.first_incomplete(recovered.root.durable, &packets, generations)?;
+    let generations = Generations(generations);
+    let said = packets.iter().map(|found| found.header.durable);
+    let durable = said.fold(recovered.root.durable, u64::max);
+    let cut = reading.first_incomplete(durable, &packets, generations.clone())?;
     packets.retain(|found| found.header.number < cut);
+    reading.make_alike(&packets, durable, generations);
     let first = recovered.root.lives.last().map_or(1, |life| life.packet);
     recovered.packet = packets.last().map_or(first, |found| found.header.number + 1).max(first);
     recovered.has_begun = recovered.packet > first;
@@ -145,19 +163,6 @@ impl Reading<'_> {
             let read = self.device.read_copy(copy, place * self.layout.unit, &mut unit);
             read.ok().and_then(|()| parse(&unit))
         })
-    }
-
-    fn newest_root(&self) -> Result<Root> {
-        let count = ANCHORS * self.layout.roots_per_anchor();
-        let mut ahead = Ahead::new(*self);
-        let roots = (0..count).filter_map(|number| {
-            let [place, _] = self.layout.root_places(number);
-            let parse = |unit: &[u8]| Root::from_unit(self.layout.bind, unit);
-            let root = ahead.parsed(place, self.layout.roots_per_anchor(), parse)?;
-            self.layout.root_places(root.sequence).contains(&place).then_some(root)
-        });
-        let newest = roots.max_by_key(|root| root.sequence);
-        newest.ok_or_else(|| self.unreadable("root"))
     }
 
     /// Loads `checkpoint`.
@@ -263,38 +268,31 @@ impl Reading<'_> {
     }
 
     /// The first packet with a record whose payload is not there, among those that need not have
-    /// been flushed: those that neither the root, which says `durable`, nor a packet says so of.
-    /// `generations` are those of the segments, as of the checkpoint.
+    /// been flushed, from number `durable` on. `generations` are those of the segments, as of the
+    /// checkpoint.
     fn first_incomplete(
         &self,
         durable: u64,
         packets: &[Found],
-        mut generations: Vec<u64>,
+        mut generations: Generations,
     ) -> Result<u64> {
-        let said = packets.iter().map(|found| found.header.durable);
-        let durable = said.fold(durable, u64::max);
-        let begin = |generations: &mut Vec<u64>, segment: u64, generation: u64| {
-            if let Some(place) = generations.get_mut(segment as usize) {
-                *place = generation;
-            }
-        };
         for Found { header, words } in packets {
             let segment = self.layout.segment_of(header.place);
-            begin(&mut generations, segment, header.generation);
+            generations.begin(segment, header.generation);
             for record in Records::new(words) {
                 let is_right = match record {
                     Ok((Record::Begin { segment, generation }, _)) => {
-                        begin(&mut generations, segment, generation);
+                        generations.begin(segment, generation);
                         true
                     }
                     Ok((Record::Write { place, len, sums, .. }, _)) => {
-                        let segment = self.layout.segment_of(place) as usize;
-                        let generation = generations.get(segment).copied().unwrap_or(0);
+                        let generation = generations.of(self.layout.segment_of(place));
                         let is_flushed = header.number < durable;
                         self.is_possible(place, len)
                             && (is_flushed || self.is_there(place, len, generation, sums))
                     }
                     Ok((Record::Place { place, len, .. }, _)) => self.is_possible(place, len),
+                    Ok((Record::Bad { segment }, _)) => segment < self.layout.segments,
                     Ok(_) => true,
                     Err(_) => false,
                 };
@@ -331,9 +329,7 @@ impl Recovered {
                 };
                 found.generation = generation;
                 found.birth = birth;
-                if is_bad {
-                    found.used = Use::Bad;
-                }
+                found.is_bad = is_bad;
             }
             Item::Sums { segment, words } => {
                 let is_right = words.len() as u64 == Sums::words(layout.segment);
@@ -410,6 +406,11 @@ impl Recovered {
                     found.generation = generation;
                     found.birth = number;
                     found.last = 0;
+                }
+            }
+            Record::Bad { segment } => {
+                if let Some(found) = self.segments.get_mut(segment as usize) {
+                    found.is_bad = true;
                 }
             }
             Record::Reserved { units } => self.reserved = units,

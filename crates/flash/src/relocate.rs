@@ -303,15 +303,19 @@ impl<M: Memory, H: Host> Volume<M, H> {
             }
             done = beside.wait();
         }
-        let mut left = Vec::new();
+        let (mut left, mut failed) = (Vec::new(), Vec::new());
         for (one, is_written) in begun {
             if is_written {
                 placed.push(one);
                 continue;
             }
             let segment = self.layout.segment_of(one.room.place);
-            self.change(|change| change.retire(segment))?;
+            self.change(|change| change.close(segment))?;
+            failed.push((segment, one._hold));
             left.push(one.units);
+        }
+        if !placed.is_empty() {
+            self.retire(&failed)?;
         }
         left.push(at..units.len());
         if is_short { Err(self.no_space()) } else { Ok(left) }

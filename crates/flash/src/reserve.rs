@@ -56,7 +56,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     pub(crate) fn refuse_full(&mut self, units: u64) -> Step<()> {
         let is_full = |change: &Self| {
             let used = change.tx.root(Word::Live) + change.tx.root(Word::Reserved);
-            used.saturating_add(units) > change.volume.layout.capacity()
+            used.saturating_add(units) > change.volume.capacity(&change.tx)
         };
         if units > 0 && is_full(self) {
             // What is being trimmed still counts.

@@ -41,6 +41,11 @@ const BEGIN_WORDS: u64 = 3;
 /// Entries of a transaction that beginning a segment takes, and what belongs to it.
 const ENTRIES: u64 = 40;
 
+/// Segments to which writing fails before what writes there does.
+pub(crate) const FAILURES_MAX: usize = 4;
+/// Entries that noting that one is bad takes, and what belongs to it.
+const BAD_ENTRIES: u64 = 8;
+
 /// Words of a checkpoint for each segment, besides checksums.
 const ITEM_WORDS: u64 = 6;
 
@@ -95,31 +100,44 @@ impl<M: Memory, H: Host> Volume<M, H> {
     ///   name.
     /// - No root that recovery might use needs it.
     /// - Nobody has room in it, alive, stopped, or dead with requests under way: it is not `held`.
-    /// - It is erased, where segments have to be, and writing to it has not failed.
+    /// - It is erased, where segments have to be, and is not bad.
     pub(crate) fn is_reusable(&self, words: &impl Words, segment: u64, held: &[u64]) -> bool {
         let is_ready = !self.is_ordered() || words.segment(segment, Of::Ready) > 0;
-        is_ready && words.segment(segment, Of::Worn) == 0 && self.is_dead(words, segment, held)
+        is_ready && self.is_dead(words, segment, held)
     }
 
-    /// Whether nobody needs anything of `segment` any more, as [`Self::is_reusable`] says.
+    /// Whether nobody needs anything of `segment` any more, as [`Self::is_reusable`] says, and it
+    /// is not bad.
     pub(crate) fn is_dead(&self, words: &impl Words, segment: u64, held: &[u64]) -> bool {
         let (used, _) = words.usage(segment);
         let is_needed = match used {
-            Use::Anchor | Use::Bad => true,
+            Use::Anchor => true,
             Use::Payload => OPEN.iter().any(|&open| words.root(open) == segment + 1),
             Use::Stream => {
                 let last = words.segment(segment, Of::Last);
                 let is_next = words.root(Word::NextStream) == segment;
                 is_next || last >= words.root(Word::RootPacket)
             }
-            Use::Checkpoint => words.segment(segment, Of::Last) == words.root(Word::RootCheckpoint),
+            // The newest root may be on its way, or there while nobody knows.
+            Use::Checkpoint => [Word::RootCheckpoint, Word::LastRooted]
+                .iter()
+                .any(|&root| words.root(root) == words.segment(segment, Of::Last)),
         };
-        if is_needed || words.segment(segment, Of::Live) > 0 {
+        let is_bad = words.segment(segment, Of::Bad) > 0;
+        if is_needed || is_bad || words.segment(segment, Of::Live) > 0 {
             return false;
         }
         let touched = words.segment(segment, Of::Touched);
         let is_named = touched == 0 || touched < words.root(Word::Named);
         is_named && held.binary_search(&segment).is_err()
+    }
+}
+
+impl<M: Memory, H: Host> Volume<M, H> {
+    /// Tells for good that these segments can't be written: others could be, so it is not the
+    /// device that has gone.
+    pub(crate) fn retire(&self, failed: &[(u64, Hold<'_, M, H>)]) -> Result<()> {
+        failed.iter().try_for_each(|&(segment, _)| self.change(|change| change.retire(segment)))
     }
 }
 
@@ -218,17 +236,37 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         Ok(Room { place: layout.first_place(segment) + next, len, generation })
     }
 
-    /// Notes that writing to `segment` has failed: it gives no more room, and is not begun again.
-    pub(crate) fn retire(&mut self, segment: u64) -> Step<()> {
+    /// Gives no more room in `segment`.
+    pub(crate) fn close(&mut self, segment: u64) -> Step<()> {
         for open in OPEN {
             if self.tx.root(open) == segment + 1 {
                 self.tx.set(open.at(), 0)?;
             }
         }
-        Ok(self.tx.set(self.tx.segment_at(segment, Of::Worn), 1)?)
+        Ok(())
     }
 
-    /// Counts `units` more.
+    /// Tells for good that `segment` can't be written: it is not begun again.
+    fn retire(&mut self, segment: u64) -> Step<()> {
+        if self.tx.segment(segment, Of::Bad) > 0 {
+            return Ok(());
+        }
+        self.append(&Record::Bad { segment }, true)
+    }
+
+    /// Notes that `segment` is bad.
+    pub(crate) fn note_bad(&mut self, segment: u64) -> Step<()> {
+        self.make_room(BAD_ENTRIES)?;
+        self.close(segment)?;
+        let at = self.tx.segment_at(segment, Of::Bad);
+        if self.tx.word(at) == 0 {
+            self.tx.set(at, 1)?;
+            self.count_units(Count::Bad, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Counts `units` more of something.
     pub(crate) fn count_units(&mut self, of: Count, units: u64) -> Step<()> {
         let at = self.tx.count_at(of);
         Ok(self.tx.set(at, self.tx.word(at) + units)?)

@@ -432,8 +432,15 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
 
     /// Flushes the devices: all that was written before, whether the stream names it or not.
     pub(crate) fn flush_now(&self) -> Result<()> {
+        self.flush_members()?;
+        self.note_failures()
+    }
+
+    /// Flushes the members that have not failed.
+    pub(crate) fn flush_members(&self) -> Result<()> {
+        self.learn_standing();
         match self.device.flush() {
-            Ok(()) => Ok(()),
+            Ok(()) => self.tell_failures(),
             Err(source) => {
                 self.fail()?;
                 Err(self.device_error("flush", 0, 0, source))

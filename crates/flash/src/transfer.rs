@@ -167,6 +167,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Reads `piece`, which was not what it should be: it may have changed meanwhile, and if it has
     /// not, another copy may be right.
     fn read_again(&self, piece: &Piece, into: &mut [u8]) -> Result<()> {
+        // A member may have failed, and what it has be old.
+        self.learn_standing();
         let mut last = piece.clone();
         // Each time something has to have changed, but what is in the region is not looked for
         // elsewhere.
@@ -232,7 +234,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Writes units of the medium, in a segment that the caller holds.
     pub(crate) fn write_units(&self, place: u64, bytes: &[u8]) -> Result<()> {
         let at = place * self.layout.unit;
+        self.learn_standing();
         let written = self.device.write(at, bytes);
+        self.tell_failures()?;
         written.map_err(|source| self.device_error("write", at, bytes.len() as u64, source))
     }
 

@@ -7,6 +7,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::device::Device;
+use crate::index::{Noted, Words};
 use crate::members::{last_place, superblock_at, write_superblock};
 use crate::transfer::{Found, Piece, digests};
 use crate::volume::Volume;
@@ -43,6 +44,15 @@ pub enum Damage {
         /// The other one of the device can be.
         is_elsewhere: bool,
         /// It was written anew from that.
+        is_repaired: bool,
+    },
+    /// A member of a mirror has failed: it lacks what others have.
+    Member {
+        /// Which, from 0.
+        number: u32,
+        /// The device; none if it is not there.
+        device: Option<PathBuf>,
+        /// It was brought up to date.
         is_repaired: bool,
     },
     /// The index contradicts itself.
@@ -84,6 +94,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let mut verified = Verified::default();
         let total = self.check_structure(&mut verified, &mut how)?;
         self.check_superblocks(&mut how);
+        self.check_members(&mut how)?;
         let mut at = 0;
         // What is only in the region is there as well.
         self.flush()?;
@@ -127,7 +138,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let Some(opened) = &self.opened else {
             return;
         };
-        for device in &opened.devices {
+        for (_, device) in &opened.devices {
             let device = device.as_ref();
             let places = [0, last_place(device)];
             let found =
@@ -148,6 +159,23 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
+    /// Tells which members have failed, and brings those up to date that are there.
+    fn check_members(&self, how: &mut Verifying<'_>) -> Result<()> {
+        let failed = self.core.noted(Noted::Failed);
+        let mut restored = 0;
+        if how.repair && failed != 0 {
+            restored = self.restore(how.progress)?;
+        }
+        for number in (0..self.device.copies()).filter(|number| failed & 1 << number != 0) {
+            let devices = self.opened.iter().flat_map(|opened| &opened.devices);
+            let mut device = devices.filter(|(found, _)| *found == number);
+            let device = device.next().map(|(_, device)| device.name().to_owned());
+            let is_repaired = restored & 1 << number != 0;
+            (how.found)(Damage::Member { number, device, is_repaired });
+        }
+        Ok(())
+    }
+
     fn verify_piece(
         &self,
         piece: &Piece,
@@ -162,13 +190,16 @@ impl<M: Memory, H: Host> Volume<M, H> {
         if found.inline.is_some() {
             return Ok(());
         }
-        let wrong: Vec<_> = (0..self.device.copies())
+        // Nobody relies on those that have failed.
+        let failed = self.device.standing().failed;
+        let used = (0..self.device.copies()).filter(|copy| failed & 1 << copy == 0);
+        let wrong: Vec<_> = used
             .map(|copy| {
                 verified.copies += piece.len;
-                self.wrong_units(found, copy)
+                (copy, self.wrong_units(found, copy))
             })
             .collect();
-        if wrong.iter().all(Vec::is_empty) {
+        if wrong.iter().all(|(_, wrong)| wrong.is_empty()) {
             return Ok(());
         }
         // Who has changed it meanwhile has written it anew.
@@ -179,7 +210,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// The units of `found`, by number, that copy `copy` does not have as they were written.
-    fn wrong_units(&self, found: &Found, copy: u32) -> Vec<u64> {
+    pub(crate) fn wrong_units(&self, found: &Found, copy: u32) -> Vec<u64> {
         let unit = self.layout.unit;
         let mut bytes = vec![0; found.sums.len() * unit as usize];
         let place = found.place;
@@ -203,11 +234,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
         &self,
         piece: &Piece,
         found: &Found,
-        wrong: &[Vec<u64>],
+        wrong: &[(u32, Vec<u64>)],
         how: &mut Verifying<'_>,
     ) -> Result<()> {
-        let is_elsewhere = |index: &u64| wrong.iter().any(|units| !units.contains(index));
-        let mut all: Vec<u64> = wrong.iter().flatten().copied().collect();
+        let is_elsewhere = |index: &u64| wrong.iter().any(|(_, units)| !units.contains(index));
+        let mut all: Vec<u64> = wrong.iter().flat_map(|(_, units)| units).copied().collect();
         all.sort_unstable();
         all.dedup();
         if how.repair {
@@ -217,7 +248,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             }
         }
         let per = self.layout.unit / BLOCK;
-        for (copy, units) in (0..).zip(wrong) {
+        for (copy, units) in wrong {
             let mut units = units.iter().copied().peekable();
             while let Some(first) = units.next() {
                 let elsewhere = is_elsewhere(&first);
@@ -227,7 +258,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 {
                     last = next;
                 }
-                let (device, at) = self.locate(found.place + first, copy);
+                let (device, at) = self.locate(found.place + first, *copy);
                 (how.found)(Damage::Payload {
                     block: (piece.unit + first) * per,
                     count: (last + 1 - first) * per,
@@ -249,12 +280,13 @@ impl<M: Memory, H: Host> Volume<M, H> {
         };
         let bytes = self.layout.segment * self.layout.unit;
         let (segment, within) = (at / bytes, at % bytes);
-        let count = opened.devices.len().max(1) as u64;
+        let count = u64::from(opened.superblock.members.max(1));
         let (member, row) = match opened.superblock.arrangement {
             Arrangement::Striped => (segment % count, segment / count),
             Arrangement::Mirrored => (copy.into(), segment),
         };
-        let path = opened.devices.get(member as usize).map(|device| device.name().to_owned());
+        let is_it = |&&(number, _): &&(u32, _)| u64::from(number) == member;
+        let path = opened.devices.iter().find(is_it).map(|(_, device)| device.name().to_owned());
         (path.unwrap_or_else(|| self.name()), opened.superblock.start + row * bytes + within)
     }
 }

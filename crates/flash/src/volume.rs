@@ -8,8 +8,8 @@ use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Place};
 
 use crate::buffers::{Buffers, Lent};
-use crate::device::Device;
-use crate::index::{RING, VERSION, Word, Words};
+use crate::device::{Device, Standing};
+use crate::index::{Count, RING, VERSION, Word, Words};
 use crate::keep::Keeping;
 use crate::layout::Layout;
 use crate::map::Tree;
@@ -39,6 +39,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) flushed: Mutex<u64>,
     /// Which process of a line of descent has opened it: what it holds is not its children's.
     pub(crate) life: Option<u32>,
+    /// How members of a mirror stand, as the device was told last.
+    pub(crate) standing: Mutex<Standing>,
     /// The thread that works in the background.
     pub(crate) keeping: Keeping,
     /// Segments that were free when this process looked last.
@@ -65,6 +67,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return Err(Error::InUse { device: volume.name(), what });
         }
         volume.build()?;
+        volume.check_stamps(&body.stamps)?;
         volume.become_writer()?;
         volume.core.run(|tx| tx.set(Word::Version.at(), VERSION))?;
         Ok(volume)
@@ -81,6 +84,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return Err(Error::InUse { device: volume.name(), what });
         }
         volume.refuse_others()?;
+        volume.check_stamps(&body.stamps)?;
+        volume.tell_missing()?;
         volume.become_writer()?;
         volume.close_open_segments()?;
         Ok(volume)
@@ -129,10 +134,17 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
+    /// Units that can have payload or be reserved now: fewer if too many segments are bad.
+    pub(crate) fn capacity(&self, words: &impl Words) -> u64 {
+        self.layout.capacity_without(words.count(Count::Bad))
+    }
+
     /// The error for a volume that is full.
     pub(crate) fn no_space(&self) -> Error {
-        let used = self.root(Word::Live) + self.root(Word::Reserved);
-        Error::NoSpace { device: self.name(), used, most: self.layout.capacity() }
+        let core = self.core.as_ref();
+        let used = core.root(Word::Live) + core.root(Word::Reserved);
+        let (bad, all) = (core.count(Count::Bad), self.layout.segments);
+        Error::NoSpace { device: self.name(), used, most: self.capacity(core), bad, all }
     }
 
     pub(crate) fn failed(&self) -> Error {

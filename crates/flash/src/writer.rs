@@ -6,9 +6,12 @@
 //! kernel lets go of when the process is gone and its last request is complete: its holds count
 //! until then, and no longer.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use conquest_format::WORD;
+use conquest_format::{Offset, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Mode, Place, Ptr};
@@ -23,6 +26,12 @@ const NUMBER: u64 = 0;
 const NEXT: u64 = 1;
 const HOLDS: u64 = 2;
 const WORDS: u64 = kinds::WRITER / WORD;
+/// Bits of a hold's word: the segment, plus 1. Above, a number that tells it from others.
+const SEGMENT_BITS: u32 = 32;
+/// Between looks at the holds of others.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Longest wait for those that somebody has.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// This process as a writer.
 #[derive(Debug, Default)]
@@ -31,6 +40,8 @@ pub(crate) struct Writing {
     pub(crate) number: u64,
     /// Words for holds that are not in use: of which object, and which.
     free: Mutex<Vec<(Place, u64)>>,
+    /// Holds that it has had.
+    holds: AtomicU64,
 }
 
 /// A segment that is kept from being begun anew, until this is dropped.
@@ -43,7 +54,9 @@ impl<M: Memory, H: Host> Hold<'_, M, H> {
     /// Holds `segment` from now on: what the caller then loads it loads after that.
     pub(crate) fn set(&self, segment: u64) -> Result<()> {
         let (object, index) = self.at;
-        Ok(self.volume.core.store_aside(object, index, segment + 1)?)
+        let number = self.volume.writing.holds.fetch_add(1, Ordering::Relaxed);
+        let word = (segment + 1) | (number << SEGMENT_BITS);
+        Ok(self.volume.core.store_aside(object, index, word)?)
     }
 }
 
@@ -61,7 +74,7 @@ impl<M: Memory, H: Host> Drop for Hold<'_, M, H> {
 
 impl Writing {
     pub(crate) fn new(number: u64) -> Writing {
-        Writing { number, free: Mutex::default() }
+        Writing { number, free: Mutex::default(), holds: AtomicU64::new(0) }
     }
 }
 
@@ -122,6 +135,40 @@ impl<M: Memory, H: Host> Volume<M, H> {
         words: &impl Words,
         is_meant: impl Fn(u64) -> bool,
     ) -> Result<Vec<u64>> {
+        let holds = self.holds(words, is_meant)?;
+        let segment = |(_, word): (Offset, u64)| (word & ((1 << SEGMENT_BITS) - 1)) - 1;
+        let mut held: Vec<u64> = holds.into_iter().map(segment).collect();
+        held.sort_unstable();
+        Ok(held)
+    }
+
+    /// Waits until all holds have been given up that somebody has now: what is written by them, or
+    /// named by those who have written it, is complete then. Not for who holds anything.
+    pub(crate) fn await_present_holds(&self) -> Result<()> {
+        let core = self.core.as_ref();
+        let since = Instant::now();
+        let mut left = self.holds(core, |_| true)?;
+        while !left.is_empty() {
+            let now = self.holds(core, |_| true)?;
+            left.retain(|hold| now.contains(hold));
+            if since.elapsed() > PATIENCE {
+                let what =
+                    "they write for a long time, or are stopped; let them go on, or end them";
+                return Err(Error::InUse { device: self.name(), what });
+            }
+            self.check_health()?;
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// The holds of writers that live, or have requests under way, and whose number `is_meant`:
+    /// where each is, and its word.
+    fn holds(
+        &self,
+        words: &impl Words,
+        is_meant: impl Fn(u64) -> bool,
+    ) -> Result<Vec<(Offset, u64)>> {
         let mut held = Vec::new();
         let mut next = words.root(Word::Writers);
         // Each has a page of its own, so there can't be more of them than pages.
@@ -131,7 +178,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let place = self.core.resolve(writer)?.offset();
             let word = |index: u64| self.core.word(place.plus(index * WORD));
             let before = held.len();
-            held.extend((HOLDS..WORDS).filter_map(|index| word(index).checked_sub(1)));
+            let holds = (HOLDS..WORDS).map(|index| (place.plus(index * WORD), word(index)));
+            held.extend(holds.filter(|(_, word)| *word != 0));
             let number = word(NUMBER);
             if !is_meant(number) {
                 held.truncate(before);
@@ -142,7 +190,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
             next = word(NEXT);
             most -= 1;
         }
-        held.sort_unstable();
         Ok(held)
     }
 

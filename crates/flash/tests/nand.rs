@@ -290,7 +290,7 @@ fn blocks_that_cannot_be_erased_are_left_alone() {
     for number in 0..6000 {
         if number % 1000 == 999 {
             // Not those of superblocks, or of roots.
-            members[0].spoil(20 + (number / 1000) as u32 * 7).unwrap();
+            members[0].spoil(20 + (number / 1000) as u32 * 8).unwrap();
         }
         // Bad blocks can't be programmed either: what finds that out is the flush, if it is the
         // stream that was to go there, and the volume has failed then.

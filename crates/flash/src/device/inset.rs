@@ -74,6 +74,10 @@ impl Device for Inset {
         self.device.read_copy(copy, self.place(at, into.len() as u64)?, into)
     }
 
+    fn missing(&self) -> u64 {
+        self.device.missing()
+    }
+
     fn files(&self) -> io::Result<Vec<File>> {
         self.device.files()
     }

@@ -9,6 +9,7 @@ mod in_order;
 mod inset;
 mod memory;
 mod mirrored;
+mod missing;
 mod nand;
 mod openers;
 mod striped;
@@ -24,6 +25,7 @@ pub(crate) use in_order::InOrder;
 pub use inset::Inset;
 pub use memory::MemoryDevice;
 pub use mirrored::Mirrored;
+pub use missing::Missing;
 pub use nand::{Geometry, Nand};
 pub use striped::Striped;
 
@@ -84,6 +86,15 @@ impl Limits {
         };
         both.make_sense().map(|()| both)
     }
+}
+
+/// How the copies of a device stand, a bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Standing {
+    /// Those that lack what others have: they are not read.
+    pub failed: u64,
+    /// Those of them that are being brought up to date: they are written.
+    pub restored: u64,
 }
 
 fn invalid() -> io::Error {
@@ -234,6 +245,36 @@ pub trait Device: Send + Sync {
     /// As [`Self::read`].
     fn read_copy(&self, copy: u32, at: u64, into: &mut [u8]) -> io::Result<()> {
         if copy == 0 { self.read(at, into) } else { Err(invalid()) }
+    }
+
+    /// [`Self::write`] to copy number `copy` alone: it gets what others have. One that does not
+    /// take it has failed.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    fn write_copy(&self, copy: u32, at: u64, bytes: &[u8]) -> io::Result<()> {
+        if copy == 0 { self.write(at, bytes) } else { Err(invalid()) }
+    }
+
+    /// The copies that were seen to miss what others have, and of which [`Self::adopt`] has not
+    /// been told: to be asked after whatever is written or flushed, before that counts.
+    fn failures(&self) -> u64 {
+        0
+    }
+
+    /// Uses its copies as all do from now on.
+    fn adopt(&self, standing: Standing) {
+        let _ = standing;
+    }
+
+    /// How its copies are used, as far as it knows.
+    fn standing(&self) -> Standing {
+        Standing::default()
+    }
+
+    /// Copies that are not there, a bit each.
+    fn missing(&self) -> u64 {
+        0
     }
 
     /// The files of which it consists, for who uses them as [`Self::route`] and

@@ -57,7 +57,7 @@ pub enum Item {
         segment: u64,
         /// How often it was begun.
         generation: u64,
-        /// Whether it is not to be used again.
+        /// Whether it is not to be begun again; what is in it counts.
         is_bad: bool,
         /// The number of the packet that was open when it was begun: how old what is in it is.
         birth: u64,
@@ -83,6 +83,9 @@ const EXTENTS: u64 = 3;
 const RESERVED: u64 = 4;
 const END: u64 = 5;
 const BAD: u64 = 1 << 63;
+/// Where the number of the space is that ranges are of, in the first word of their item. There is
+/// one, which has number 0.
+const SPACE_SHIFT: u32 = 48;
 /// Bits of a place, below those of a length.
 const PLACE_BITS: u32 = PLACE_MAX.trailing_zeros();
 
@@ -157,8 +160,8 @@ impl ItemReader {
         let Some((&head, rest)) = self.words.get(self.at..).and_then(<[u64]>::split_first) else {
             return Ok(None);
         };
-        let count = head >> 8;
-        if count > WORDS_MAX {
+        let count = head >> 8 & ((1 << (SPACE_SHIFT - 8)) - 1);
+        if count > WORDS_MAX || head >> SPACE_SHIFT != 0 {
             return Err(ItemError);
         }
         let Some(words) = rest.get(..count as usize) else {

@@ -31,6 +31,8 @@ pub const ANCHORS: u64 = 4;
 pub const SPACE: u64 = 1 << 61;
 /// Places of a volume are below this.
 pub const PLACE_MAX: u64 = 1 << 40;
+/// Most members of a mirror.
+pub const MIRRORS_MAX: u32 = 64;
 /// Units of a range that is somewhere: fewer than this.
 pub const LEN_MAX: u64 = 1 << 24;
 

@@ -69,6 +69,11 @@ pub enum Record<'r> {
         /// Higher than it ever was.
         generation: u64,
     },
+    /// `segment` is not to be begun any more: writing to it has failed.
+    Bad {
+        /// Which.
+        segment: u64,
+    },
     /// So many units are reserved.
     Reserved {
         /// In all.
@@ -91,8 +96,11 @@ const HOLE: u64 = 3;
 const BEGIN: u64 = 4;
 const RESERVED: u64 = 5;
 const VOID: u64 = 6;
+const BAD: u64 = 7;
 
 const LAST: u64 = 1 << 8;
+/// The number of the space that a range is of. There is one, which has number 0.
+const SPACE_NUMBER: u64 = 0xFFFF << 16;
 const LEN_SHIFT: u32 = 32;
 /// Words of a record before its checksums.
 const FIXED: usize = 3;
@@ -122,6 +130,7 @@ impl Record<'_> {
             Record::Place { unit, place, len } => (PLACE, len, unit, place),
             Record::Hole { unit, len } => (HOLE, 0, unit, len),
             Record::Begin { segment, generation } => (BEGIN, 0, segment, generation),
+            Record::Bad { segment } => (BAD, 0, segment, 0),
             Record::Reserved { units } => (RESERVED, 0, units, 0),
             Record::Void => (VOID, 0, 0, 0),
         };
@@ -151,7 +160,7 @@ impl<'r> Records<'r> {
     pub const fn len_at(head: u64) -> Option<u64> {
         match head & 0xFF {
             WRITE => Some(FIXED as u64 + Sums::words(head >> LEN_SHIFT)),
-            PLACE..=VOID => Some(FIXED as u64),
+            PLACE..=BAD => Some(FIXED as u64),
             _ => None,
         }
     }
@@ -168,6 +177,7 @@ impl<'r> Records<'r> {
         let len = head >> LEN_SHIFT;
         let (unit, place) = (first, second);
         let record = match head & 0xFF {
+            WRITE..=HOLE if head & SPACE_NUMBER != 0 => return None,
             WRITE if is_range(unit, place, len) => {
                 let words = rest.get(..Sums::words(len) as usize)?;
                 self.at += words.len();
@@ -180,6 +190,7 @@ impl<'r> Records<'r> {
             BEGIN => Record::Begin { segment: first, generation: second },
             RESERVED => Record::Reserved { units: first },
             VOID => Record::Void,
+            BAD => Record::Bad { segment: first },
             _ => return None,
         };
         self.at += FIXED;

@@ -5,7 +5,7 @@ use super::{Bind, first_words, is_sealed, sealed};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CONQROOT");
 /// Words before those of the lives.
-const HEAD: usize = 8;
+const HEAD: usize = 10;
 /// Words of a life.
 const LIFE: usize = 4;
 const WORDS: usize = HEAD + LIVES_MAX * LIFE;
@@ -46,6 +46,12 @@ pub struct Root {
     pub checkpoint: Option<Checkpoint>,
     /// Packets below this number, and all that they name, were flushed before the root was written.
     pub durable: u64,
+    /// Members of a mirror that have failed, a bit each: they lack what the others have.
+    pub failed: u64,
+    /// Nanoseconds since 1970 at which the first of those was noted.
+    pub since: u64,
+    /// A root of this sequence, or a later one, is on all members that have not failed.
+    pub known: u64,
     /// From where on packets count, 1 to [`LIVES_MAX`] of them: those of each life up to the first
     /// one of the next, and of the last one as far as they go.
     pub lives: Vec<Life>,
@@ -58,7 +64,8 @@ impl Root {
         let Checkpoint { id, segment, units } =
             self.checkpoint.unwrap_or(Checkpoint { id: 0, segment: 0, units: 0 });
         let (lives, durable) = (self.lives.len() as u64, self.durable);
-        words.extend([MAGIC, self.sequence, id, segment, units, lives, durable, 0]);
+        words.extend([MAGIC, self.sequence, id, segment, units, lives, durable]);
+        words.extend([self.failed, self.since, self.known]);
         for life in &self.lives {
             words.extend([life.life, life.packet, life.place, life.generation]);
         }
@@ -70,7 +77,7 @@ impl Root {
     #[must_use]
     pub fn from_unit(bind: Bind, unit: &[u8]) -> Option<Root> {
         let words: [u64; WORDS] = first_words(unit);
-        let [magic, sequence, id, segment, units, lives, durable, ..] = words;
+        let [magic, sequence, id, segment, units, lives, durable, failed, since, known, ..] = words;
         if magic != MAGIC || lives == 0 || lives > LIVES_MAX as u64 || !is_sealed(unit, bind) {
             return None;
         }
@@ -83,6 +90,6 @@ impl Root {
         };
         let lives = all.iter().take(lives as usize).map(life).collect();
         let checkpoint = (units > 0).then_some(Checkpoint { id, segment, units });
-        Some(Root { sequence, checkpoint, durable, lives })
+        Some(Root { sequence, checkpoint, durable, failed, since, known, lives })
     }
 }

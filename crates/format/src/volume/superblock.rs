@@ -1,8 +1,9 @@
 //! The superblock of a volume: which volume, and how it lies on its devices. It stands in the first
-//! and in the last whole 4 KiB of each member and is written once.
+//! and in the last whole 4 KiB of each member and is written once, when that becomes one.
 
 use super::{
-    ANCHORS, Bind, PLACE_MAX, UNIT, UNIT_MAX, first_words, is_sealed, sealed, uuid_of, uuid_words,
+    ANCHORS, Bind, MIRRORS_MAX, PLACE_MAX, UNIT, UNIT_MAX, first_words, is_sealed, sealed, uuid_of,
+    uuid_words,
 };
 
 /// The first eight bytes: "CONQVOLU".
@@ -44,6 +45,9 @@ pub struct Superblock {
     pub start: u64,
     /// Bytes of this member.
     pub len: u64,
+    /// Which device this is of those that were this member: 0 for the one with which the volume was
+    /// made, random for those that have replaced it.
+    pub stamp: u64,
 }
 
 const WORDS: usize = 16;
@@ -62,7 +66,7 @@ impl Superblock {
         let magic = u64::from_le_bytes(MAGIC);
         // The two zeros: features that a program must know, and those that it may ignore.
         let fields = [magic, VERSION, 0, 0, low, high, self.created, members, arrangement];
-        let sizes = [self.unit, self.segment, self.segments, self.start, self.len];
+        let sizes = [self.unit, self.segment, self.segments, self.start, self.len, self.stamp];
         let mut words = [0; WORDS];
         for (place, word) in words.iter_mut().zip(fields.into_iter().chain(sizes)) {
             *place = word;
@@ -78,7 +82,7 @@ impl Superblock {
     pub fn from_bytes(bytes: &[u8; SIZE]) -> Result<Superblock, &'static str> {
         let words: [u64; WORDS] = first_words(bytes);
         let [magic, version, incompatible, _, low, high, created, members, arrangement, ..] = words;
-        let [.., unit, segment, segments, start, len, _, _] = words;
+        let [.., unit, segment, segments, start, len, stamp, _] = words;
         if magic.to_le_bytes() != MAGIC {
             return Err("it is no member of a volume");
         }
@@ -108,6 +112,7 @@ impl Superblock {
             segments,
             start,
             len,
+            stamp,
         };
         if found.is_possible() { Ok(found) } else { Err("its superblock says what can't be") }
     }
@@ -123,6 +128,7 @@ impl Superblock {
         let bytes = self.unit.checked_mul(self.segment).and_then(|bytes| bytes.checked_mul(rows));
         let end = bytes.and_then(|bytes| bytes.checked_add(self.start)?.checked_add(SIZE as u64));
         self.member < self.members
+            && (self.arrangement == Arrangement::Striped || self.members <= MIRRORS_MAX)
             && self.unit.is_power_of_two()
             && (UNIT..=UNIT_MAX).contains(&self.unit)
             && self.segment.is_power_of_two()

@@ -127,6 +127,9 @@ fn arguments(args: &Export, devices: &[PathBuf], index: &Path, point: &Path) -> 
     if let Some(level) = args.log_level {
         all.extend(["--log-level".into(), level.name().into()]);
     }
+    if args.volume.degraded {
+        all.push("--degraded".into());
+    }
     all.extend(["--index".into(), index.into()]);
     // They are from the root: none is taken for an option.
     all.extend(devices.iter().map(OsString::from));

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use conquest::Id;
-use conquest_flash::{Identity, Info as Known};
+use conquest_flash::{Identity, Info as Known, Member as KnownMember};
 use conquest_format::volume::Arrangement;
 use serde::Serialize;
 
@@ -34,10 +34,14 @@ struct Answer {
     created_ns: u64,
     arrangement: &'static str,
     members: Vec<Member>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed_since_ns: Option<u64>,
     unit_bytes: u64,
     segment_bytes: u64,
     segments: Segments,
+    spare_segments: u64,
     capacity_bytes: u64,
+    lost_bytes: u64,
     used_bytes: u64,
     reserved_bytes: u64,
     unreadable_bytes: u64,
@@ -54,8 +58,10 @@ struct Answer {
 
 #[derive(Serialize)]
 struct Member {
-    path: Name,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<Name>,
     bytes: u64,
+    state: &'static str,
 }
 
 #[derive(Serialize)]
@@ -128,6 +134,36 @@ fn arrangement(identity: &Identity) -> &'static str {
     }
 }
 
+fn state(member: &KnownMember) -> &'static str {
+    match (&member.path, member.has_failed, member.is_restored) {
+        (None, ..) => "missing",
+        (_, true, true) => "restored",
+        (_, true, false) => "failed",
+        (_, false, _) => "good",
+    }
+}
+
+fn member(member: &KnownMember) -> Member {
+    let path = member.path.as_deref().map(name);
+    Member { path, bytes: member.bytes, state: state(member) }
+}
+
+/// What is said of a member.
+fn member_text(member: &KnownMember, since: &str) -> String {
+    let path = member.path.as_deref().map(host_label);
+    let size = path.map(|path| format!("{path}: {}", human(member.bytes)));
+    match (size, state(member)) {
+        (None, _) => {
+            format!("(missing), failed since {since}; see `conquest volume replace`")
+        }
+        (Some(size), "good") => size,
+        (Some(size), "restored") => format!("{size}, being brought up to date"),
+        (Some(size), _) => {
+            format!("{size}, failed since {since}; `conquest volume scrub` brings it up to date")
+        }
+    }
+}
+
 fn answer(identity: &Identity, info: &Known) -> Answer {
     let Known { unit, segments, map, stream, .. } = *info;
     let members = identity.members.iter();
@@ -135,7 +171,8 @@ fn answer(identity: &Identity, info: &Known) -> Answer {
         uuid: Id(identity.uuid).to_string(),
         created_ns: identity.created,
         arrangement: arrangement(identity),
-        members: members.map(|(path, bytes)| Member { path: name(path), bytes: *bytes }).collect(),
+        members: members.map(member).collect(),
+        failed_since_ns: (info.failed != 0).then_some(info.failed_since),
         unit_bytes: unit,
         segment_bytes: info.segment * unit,
         segments: Segments {
@@ -147,7 +184,9 @@ fn answer(identity: &Identity, info: &Known) -> Answer {
             anchor: segments.anchor,
             bad: segments.bad,
         },
+        spare_segments: segments.spare,
         capacity_bytes: info.capacity * unit,
+        lost_bytes: info.lost * unit,
         used_bytes: info.used * unit,
         reserved_bytes: info.reserved * unit,
         unreadable_bytes: info.unreadable * unit,
@@ -183,10 +222,9 @@ fn text(identity: &Identity, info: &Known) -> String {
         ("made", Clock::new().long(created)),
         ("arrangement", format!("{}, life {}", arrangement(identity), grouped(info.life))),
     ];
+    let since = Clock::new().long(i64::try_from(info.failed_since).unwrap_or(i64::MAX));
     let members = identity.members.iter();
-    rows.extend(
-        members.map(|(path, len)| ("device", format!("{}: {}", host_label(path), human(*len)))),
-    );
+    rows.extend(members.map(|member| ("device", member_text(member, &since))));
     let each = match map.extents {
         0 => String::new(),
         extents => format!(" ({} bytes an extent)", grouped(identity.index_bytes / extents)),
@@ -198,7 +236,7 @@ fn text(identity: &Identity, info: &Known) -> String {
                 "{} used, {} reserved, {} at most, in units of {}",
                 bytes(info.used),
                 bytes(info.reserved),
-                bytes(info.capacity),
+                bytes(info.capacity - info.lost),
                 human(unit)
             ),
         ),
@@ -228,6 +266,9 @@ fn text(identity: &Identity, info: &Known) -> String {
         ),
         ("checkpoint", bytes(info.checkpoint)),
     ]);
+    if info.segments.bad > 0 {
+        rows.push(("bad places", bad_places(info)));
+    }
     if info.unreadable > 0 {
         let told = "can't be read; run `conquest volume scrub` to see which";
         rows.push(("damage", format!("{} {told}", bytes(info.unreadable))));
@@ -249,6 +290,18 @@ fn segments_text(info: &Known) -> String {
         grouped(segments.anchor),
         grouped(segments.bad)
     )
+}
+
+/// What bad segments mean.
+fn bad_places(info: &Known) -> String {
+    let bad = format!("{} segments can't be written any more", grouped(info.segments.bad));
+    match info.lost {
+        0 => format!("{bad}; {} more may go before space does", grouped(info.segments.spare)),
+        lost => format!(
+            "{bad}, too many: {} less can be written; replace the device",
+            human(lost * info.unit)
+        ),
+    }
 }
 
 /// What was written, and how much more than users have asked for.

@@ -3,6 +3,7 @@
 mod create;
 mod export;
 mod info;
+mod replace;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ enum What {
     Create(create::Create),
     Export(export::Export),
     Info(info::Info),
+    Replace(replace::Replace),
     Check(verify::Check),
     Scrub(verify::Scrub),
 }
@@ -50,6 +52,10 @@ struct Members {
     /// Where the volume's index is while it is open: a directory in memory.
     #[arg(long, value_name = "DIRECTORY", default_value = "/dev/shm")]
     index: PathBuf,
+    /// Go without members of a mirror that are not named. They have failed from then on, and what
+    /// only they have is lost: name those that are newest.
+    #[arg(long)]
+    degraded: bool,
     /// The devices of the volume, all of them: files or block devices.
     #[arg(required = true, value_name = "PATH")]
     devices: Vec<PathBuf>,
@@ -65,7 +71,8 @@ impl Common {
 impl Members {
     /// How the volume is to be opened.
     fn options(&self) -> OpenOptions {
-        OpenOptions { directory: self.index.clone(), ..OpenOptions::default() }
+        let (directory, degraded) = (self.index.clone(), self.degraded);
+        OpenOptions { directory, degraded, ..OpenOptions::default() }
     }
 }
 
@@ -86,6 +93,7 @@ pub(crate) fn run(args: &Volume) -> ExitCode {
         What::Create(args) => create::run(args),
         What::Export(args) => export::run(args),
         What::Info(args) => info::run(args),
+        What::Replace(args) => replace::run(args),
         What::Check(args) => verify::check(args),
         What::Scrub(args) => verify::scrub(args),
     }

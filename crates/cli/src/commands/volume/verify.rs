@@ -38,7 +38,8 @@ pub(super) struct Check {
 
 /// Read all copies of all that is in a volume, and repair those that are damaged.
 ///
-/// What has another copy that is right is written anew from that, to another place.
+/// What has another copy that is right is written anew from that, to another place. Members of a
+/// mirror that have failed, and are named, are brought up to date.
 #[derive(Args)]
 #[command(
     after_help = "Others may use the volume meanwhile. Exit codes, as of fsck(8): 0 as it should be,
@@ -111,7 +112,9 @@ fn run(command: &'static str, what: &'static str, common: &Common, repair: bool)
 fn is_repaired(damage: &Damage) -> bool {
     matches!(
         damage,
-        Damage::Payload { is_repaired: true, .. } | Damage::Superblock { is_repaired: true, .. }
+        Damage::Payload { is_repaired: true, .. }
+            | Damage::Superblock { is_repaired: true, .. }
+            | Damage::Member { is_repaired: true, .. }
     )
 }
 
@@ -170,6 +173,15 @@ fn line(damage: &Damage) -> String {
                 host_label(device)
             )
         }
+        Damage::Member { number, device, is_repaired, .. } => {
+            let outcome = match (device, is_repaired) {
+                (_, true) => "brought up to date",
+                (Some(_), false) => "conquest volume scrub brings it up to date",
+                (None, false) => "it is missing (conquest volume replace puts another one there)",
+            };
+            let device = device.as_deref().map_or_else(|| "the mirror".into(), host_label);
+            format!("{device}: member {number} has failed, and lacks what others have; {outcome}")
+        }
         Damage::Structure { what, .. } => format!("the index contradicts itself: {what}"),
         _ => "damaged in a way that this program does not know".to_owned(),
     }
@@ -203,6 +215,9 @@ fn row(damage: &Damage) -> Row {
             readable: *is_elsewhere,
             ..row
         },
+        Damage::Member { device, .. } => {
+            Row { kind: "member", device: device.as_deref().map(name), readable: true, ..row }
+        }
         Damage::Structure { what, .. } => Row { kind: "index", what: Some(what.clone()), ..row },
         _ => row,
     }

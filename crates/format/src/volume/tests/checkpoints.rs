@@ -128,8 +128,12 @@ fn the_largest_items_can_be_read() {
 
 #[test]
 fn what_can_not_be_is_no_item() {
-    let bad: [&[u64]; 22] = [
+    let bad: [&[u64]; 25] = [
         &[0],
+        // Of another space.
+        &[1 << 48 | 0x203, 5, 1 << 40 | 6],
+        &[1 << 63 | 0x203, 5, 1 << 40 | 6],
+        &[1 << 48 | 5],
         &[6],
         &[0xFF],
         &[0x100, 1],

@@ -5,7 +5,7 @@ use super::*;
 /// A record and its checksums, of which there are up to `most`.
 fn random<'r>(random: &mut Random, most: u64, sums: &'r mut Vec<u64>) -> Record<'r> {
     let [unit, place, len] = random.range(most);
-    match random.below(6) {
+    match random.below(7) {
         0 => {
             *sums = random.words(Sums::words(len));
             Record::Write { unit, place, len, sums: Sums::new(sums, len) }
@@ -14,6 +14,7 @@ fn random<'r>(random: &mut Random, most: u64, sums: &'r mut Vec<u64>) -> Record<
         2 => Record::Hole { unit, len: 1 + random.number() % (SPACE - unit) },
         3 => Record::Begin { segment: random.number(), generation: random.number() },
         4 => Record::Reserved { units: random.number() },
+        5 => Record::Bad { segment: random.number() },
         _ => Record::Void,
     }
 }
@@ -51,6 +52,7 @@ fn they_stand_as_documented() {
     assert_eq!(put(&Record::Hole { unit: 5, len: 6 }, true), [0x103, 5, 6]);
     assert_eq!(put(&Record::Begin { segment: 5, generation: 6 }, true), [0x104, 5, 6]);
     assert_eq!(put(&Record::Reserved { units: 5 }, true), [0x105, 5, 0]);
+    assert_eq!(put(&Record::Bad { segment: 5 }, true), [0x107, 5, 0]);
     assert_eq!(put(&Record::Void, true), [0x106, 0, 0]);
     assert_eq!(put(&Record::Void, false), [6, 0, 0]);
 }
@@ -144,7 +146,7 @@ fn what_can_not_be_is_no_record() {
     let (head, len) = (1 << 32, LEN_MAX << 32);
     let bad = [
         [0, 0, 0],
-        [7, 0, 0],
+        [8, 0, 0],
         [0xFF, 0, 0],
         [0x100, 0, 0],
         // No units, or too many.
@@ -164,11 +166,21 @@ fn what_can_not_be_is_no_record() {
         [3, u64::MAX, u64::MAX],
         // Without its checksums.
         [1 | head, 5, 6],
+        // Of another space.
+        [2 | head | 1 << 16, 5, 6],
+        [2 | head | 1 << 31, 5, 6],
+        [3 | 1 << 16, 5, 6],
+        [3 | 0xFFFF << 16, 5, 6],
     ];
     for words in bad {
         assert_eq!(all(&words), (vec![], Some(0)), "{words:?}");
     }
-    for words in [[1 | head, SPACE, 6, 7], [1 | len, 5, 6, 7], [1 | head, 5, PLACE_MAX, 7]] {
+    for words in [
+        [1 | head, SPACE, 6, 7],
+        [1 | len, 5, 6, 7],
+        [1 | head, 5, PLACE_MAX, 7],
+        [1 | head | 1 << 16, 5, 6, 7],
+    ] {
         assert_eq!(all(&words), (vec![], Some(0)), "{words:?}");
     }
     // Just so.
@@ -176,7 +188,10 @@ fn what_can_not_be_is_no_record() {
         assert_eq!((all(&words).0.len(), all(&words).1), (1, None), "{words:?}");
     }
     // Bits of the first word that mean nothing.
-    assert_eq!(all(&[0xFFFF_FE03, 5, 6]), (vec![(Record::Hole { unit: 5, len: 6 }, false)], None));
+    assert_eq!(
+        all(&[0xFFFF_FFFF_0000_FE03, 5, 6]),
+        (vec![(Record::Hole { unit: 5, len: 6 }, false)], None)
+    );
 }
 
 #[test]

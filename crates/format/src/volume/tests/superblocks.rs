@@ -16,6 +16,7 @@ fn superblock() -> Superblock {
         segments: 99,
         start: 65536,
         len: 65536 + 33 * 64 * 4096 + 4096,
+        stamp: 0x1122_3344_5566_7799,
     }
 }
 
@@ -41,13 +42,14 @@ fn random(random: &mut Random) -> Superblock {
         segments,
         start,
         len: end.next_multiple_of(SIZE as u64) + random.below(1 << 40),
+        stamp: random.word(),
     }
 }
 
 #[test]
 fn it_stands_as_documented() {
     let bytes = superblock().to_bytes();
-    let expected: [(usize, &[u8]); 15] = [
+    let expected: [(usize, &[u8]); 16] = [
         (0, b"CONQVOLU"),
         (8, &[1, 0, 0, 0, 0, 0, 0, 0]),
         (16, &[0; 8]),
@@ -62,7 +64,8 @@ fn it_stands_as_documented() {
         (88, &[99, 0, 0, 0, 0, 0, 0, 0]),
         (96, &[0, 0, 1, 0, 0, 0, 0, 0]),
         (104, &[0, 0x10, 0x85, 0, 0, 0, 0, 0]),
-        (112, &[0; SIZE - 120]),
+        (112, &[0x99, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]),
+        (120, &[0; SIZE - 128]),
     ];
     let mut at = 0;
     for (offset, field) in expected {
@@ -137,7 +140,7 @@ fn each_refusal_says_why() {
     assert_eq!([with(64, 2), with(64, u64::MAX)], [Err(combined); 2]);
     assert_eq!(with(72, 0), Err(WHOLE));
     // Features that may be ignored are, and so is what is reserved.
-    for at in [24, 112, 120, 4080] {
+    for at in [24, 120, 4080] {
         assert_eq!(with(at, u64::MAX), Ok(superblock()));
     }
     let mut torn = superblock().to_bytes();

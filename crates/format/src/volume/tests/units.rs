@@ -16,7 +16,8 @@ fn root(random: &mut Random, lives: usize) -> Root {
         units: 1 + random.number() / 2,
     });
     let lives = (0..lives).map(|_| life(random)).collect();
-    Root { sequence: random.word(), checkpoint, durable: random.word(), lives }
+    let [sequence, durable, failed, since, known] = core::array::from_fn(|_| random.word());
+    Root { sequence, checkpoint, durable, failed, since, known, lives }
 }
 
 fn packet(random: &mut Random, unit: u64) -> Packet {
@@ -149,8 +150,10 @@ fn roots_stand_as_documented() {
         Life { life: 9, packet: 10, place: 11, generation: 12 },
     ];
     let mut unit = vec![0xFF; UNIT as usize];
-    Root { sequence: 1, checkpoint, durable: 13, lives }.fill(bind(), &mut unit);
-    let mut expected = vec![u64::from_le_bytes(*b"CONQROOT"), 1, 2, 3, 4, 2, 13, 0];
+    let root =
+        Root { sequence: 1, checkpoint, durable: 13, failed: 14, since: 15, known: 16, lives };
+    root.fill(bind(), &mut unit);
+    let mut expected = vec![u64::from_le_bytes(*b"CONQROOT"), 1, 2, 3, 4, 2, 13, 14, 15, 16];
     expected.extend(5..=12);
     expected.resize(511, 0);
     expected.push(checksum(bind().0, &unit[..4088]));

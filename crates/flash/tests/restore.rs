@@ -1,0 +1,281 @@
+//! Members of a mirror that have failed are brought up to date while the volume is in use.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+mod mirrors;
+mod volumes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use conquest_flash::device::Work;
+use conquest_flash::{Damage, Error, Verifying, Volume, assemble_degraded};
+use mirrors::{Mirror, failed, join, write};
+use volumes::{Model, TestVolume, opened, region_file};
+
+/// A mirror whose member `member` has failed, and works again, and what it is to have.
+fn degraded(member: usize) -> (Mirror, Model) {
+    let mut mirror = Mirror::new(2);
+    let volume = mirror.recovered();
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 200, 1);
+    volume.checkpoint().unwrap();
+    mirror.faults[member].vanish();
+    write(&volume, &mut model, 100, 300, 2);
+    for unit in 0..40 {
+        write(&volume, &mut model, unit * 3, 1, 3);
+    }
+    volume.checkpoint().unwrap();
+    write(&volume, &mut model, 50, 20, 4);
+    volume.flush().unwrap();
+    drop(volume);
+    mirror.repair();
+    (mirror, model)
+}
+
+fn restore(volume: &TestVolume) -> u64 {
+    volume.restore(&mut |_, _| true).unwrap()
+}
+
+/// Whether each member alone has all of `model`.
+#[track_caller]
+fn each_has_all(mirror: &Mirror, model: &Model, context: &str) {
+    for member in [0, 1] {
+        let images = [mirror.image(0), mirror.image(1)];
+        let volume = mirror.degraded(&[member]);
+        model.compare(&volume, 700 * 8, &format!("{context}: member {member} alone"));
+        assert_eq!(volume.check().unwrap(), []);
+        drop(volume);
+        mirror.set_image(member, &images[member]);
+    }
+}
+
+#[test]
+fn a_member_is_as_good_as_the_others_again() {
+    for member in [0, 1] {
+        let (mirror, mut model) = degraded(member);
+        let volume = mirror.recovered();
+        assert_eq!(failed(&volume), 1 << member);
+        assert_eq!(restore(&volume), 1 << member);
+        assert_eq!((failed(&volume), volume.info().unwrap().failed_since), (0, 0));
+        assert_eq!(restore(&volume), 0, "there is none any more");
+        write(&volume, &mut model, 400, 30, 5);
+        volume.flush().unwrap();
+        drop(volume);
+        each_has_all(&mirror, &model, "restored");
+        let volume = mirror.recovered();
+        assert_eq!(failed(&volume), 0);
+        model.compare(&volume, 700 * 8, "by both");
+    }
+}
+
+#[test]
+fn scrubbing_brings_members_up_to_date() {
+    let (mirror, model) = degraded(1);
+    let volume = mirror.recovered();
+    for (repair, is_repaired) in [(false, false), (true, true)] {
+        let mut damages = Vec::new();
+        let how = Verifying {
+            repair,
+            found: &mut |damage| damages.push(damage),
+            progress: &mut |_, _| true,
+        };
+        volume.verify(how).unwrap();
+        assert_eq!(damages, [Damage::Member { number: 1, device: None, is_repaired }]);
+    }
+    let how = Verifying {
+        repair: false,
+        found: &mut |damage| panic!("{damage:?}"),
+        progress: &mut |_, _| true,
+    };
+    let verified = volume.verify(how).unwrap();
+    assert_eq!(verified.copies, 2 * verified.units);
+    drop(volume);
+    each_has_all(&mirror, &model, "scrubbed");
+}
+
+/// Wherever it is cut off, the member has failed still, and nothing is lost.
+#[test]
+fn until_it_has_everything_it_has_failed() {
+    let (mirror, model) = degraded(1);
+    let volume = mirror.recovered();
+    let mut images = Vec::new();
+    let stopped = volume.restore(&mut |done, _| {
+        images.push([mirror.image(0), mirror.image(1)]);
+        done < 200
+    });
+    assert_eq!(stopped.unwrap(), 0);
+    assert_eq!(failed(&volume), 2);
+    let before = mirror.faults[1].made(Work::Write);
+    let mut model_now = model.clone();
+    write(&volume, &mut model_now, 600, 20, 6);
+    volume.flush().unwrap();
+    assert_eq!(mirror.faults[1].made(Work::Write), before, "nobody writes to it any more");
+    volume
+        .restore(&mut |_, _| {
+            images.push([mirror.image(0), mirror.image(1)]);
+            true
+        })
+        .unwrap();
+    drop(volume);
+    assert!(images.len() > 4);
+    for images in images {
+        images.iter().enumerate().for_each(|(member, image)| mirror.set_image(member, image));
+        let volume = mirror.recovered();
+        assert_eq!(failed(&volume), 2);
+        model.compare(&volume, 600 * 8, "cut off");
+    }
+}
+
+/// One that fails again while it gets what it lacks is as before.
+#[test]
+fn it_may_fail_again() {
+    for (work, nth) in
+        [(Work::Write, 0), (Work::Write, 3), (Work::Write, 30), (Work::Flush, 0), (Work::Flush, 1)]
+    {
+        let (mut mirror, mut model) = degraded(1);
+        let volume = mirror.recovered();
+        mirror.faults[1].fail(work, nth, libc::EIO);
+        let error = volume.restore(&mut |_, _| true).unwrap_err();
+        let is_it = matches!(error, Error::Restore { .. } | Error::Device { .. });
+        assert!(is_it, "{work:?} {nth}: {error}");
+        assert_eq!(failed(&volume), 2);
+        write(&volume, &mut model, 10, 30, 9);
+        volume.flush().unwrap();
+        drop(volume);
+        mirror.repair();
+        let volume = mirror.recovered();
+        assert_eq!(failed(&volume), 2);
+        model.compare(&volume, 700 * 8, "by the other one");
+        assert_eq!(restore(&volume), 2);
+        drop(volume);
+        each_has_all(&mirror, &model, "at the second try");
+    }
+}
+
+/// Lets those who write end, also if something is wrong.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Others write all the time, threads and processes; what they write is on both.
+#[test]
+fn others_use_the_volume_meanwhile() {
+    let (mirror, mut model) = degraded(0);
+    let (body, other) = (mirror.body(), mirror.body());
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = join(&other, &file);
+    let is_over = AtomicBool::new(false);
+    let models = thread::scope(|scope| {
+        let write_on = |volume: &TestVolume, from: u64| {
+            let mut model = Model::default();
+            let mut number = 100;
+            while !is_over.load(Ordering::Relaxed) {
+                number += 1;
+                write(volume, &mut model, from + number % 30, 1 + number % 20, number);
+                if number % 16 == 0 {
+                    volume.flush().unwrap();
+                }
+                if number % 200 == 0 {
+                    volume.checkpoint().unwrap();
+                }
+            }
+            volume.flush().unwrap();
+            model
+        };
+        let writers = [(&first, 400), (&first, 460), (&second, 520), (&second, 580)]
+            .map(|(volume, from)| scope.spawn(move || write_on(volume, from)));
+        let over = Over(&is_over);
+        for _ in 0..5 {
+            thread::sleep(Duration::from_millis(20));
+            assert_eq!(restore(&first), 1);
+            assert_eq!(failed(&second), 0);
+            mirror.faults[0].fail(Work::Write, 0, libc::EIO);
+            while failed(&first) == 0 {
+                thread::yield_now();
+            }
+        }
+        assert_eq!(restore(&first), 1);
+        drop(over);
+        writers.map(|writer| writer.join().unwrap())
+    });
+    models.into_iter().for_each(|one| model.0.extend(one.0));
+    first.flush().unwrap();
+    drop((first, second, body, other));
+    each_has_all(&mirror, &model, "in use");
+}
+
+/// What somebody is writing when it begins, on the good members only, is copied as well.
+#[test]
+fn what_is_under_way_is_waited_for() {
+    let (mirror, mut model) = degraded(1);
+    let volume = mirror.recovered();
+    mirror.faults[0].set_delay(Duration::from_millis(200));
+    let bytes = model.write(600 * 8, 17 * 8, 7);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| volume.write(600 * 8, &bytes).unwrap());
+        thread::sleep(Duration::from_millis(50));
+        mirror.faults[0].set_delay(Duration::ZERO);
+        assert_eq!(restore(&volume), 2);
+        writer.join().unwrap();
+    });
+    volume.flush().unwrap();
+    drop(volume);
+    each_has_all(&mirror, &model, "under way");
+}
+
+#[test]
+fn it_is_not_done_while_somebody_lacks_the_member() {
+    let (mirror, model) = degraded(1);
+    let (body, less) = (mirror.body(), assemble_degraded(mirror.some(&[0])).unwrap());
+    let file = region_file(&less);
+    let first = Volume::recover(opened(&less, &file), &less).unwrap();
+    let second = join(&body, &file);
+    let error = second.restore(&mut |_, _| true).unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    assert_eq!(first.restore(&mut |_, _| true).unwrap(), 0, "it does not have it");
+    drop((first, less));
+    assert_eq!(restore(&second), 2);
+    drop((second, body));
+    each_has_all(&mirror, &model, "alone");
+    // Somebody comes meanwhile.
+    let (mirror, model) = degraded(1);
+    let (body, less) = (mirror.body(), assemble_degraded(mirror.some(&[0])).unwrap());
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let mut second = None;
+    let outcome = first.restore(&mut |_, _| {
+        second.get_or_insert_with(|| join(&less, &file));
+        true
+    });
+    assert!(matches!(outcome, Err(Error::Restore { .. })), "{outcome:?}");
+    assert_eq!(failed(&first), 2);
+    model.compare(&first, 700 * 8, "as before");
+}
+
+/// Two at once: one of them does it.
+#[test]
+fn one_at_a_time_brings_members_up_to_date() {
+    let (mirror, model) = degraded(1);
+    let (body, other) = (mirror.body(), mirror.body());
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = join(&other, &file);
+    let mut refused = 0;
+    let restored = first.restore(&mut |_, _| {
+        let outcome = second.restore(&mut |_, _| true);
+        assert!(matches!(outcome, Err(Error::InUse { .. })), "{outcome:?}");
+        refused += 1;
+        true
+    });
+    assert_eq!(restored.unwrap(), 2);
+    assert!(refused > 0);
+    drop((Arc::new(first), second, body, other));
+    each_has_all(&mirror, &model, "by one");
+}
