@@ -1,4 +1,5 @@
-//! Payload that is too large for packets: written to room of its own, several requests side by side.
+//! Payload that is too large for packets: written to room of its own, by several requests side by
+//! side.
 
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;

@@ -58,7 +58,7 @@ pub(crate) struct Room {
 /// users write waits for cleaning, cleaning for checkpoints, and these leave some to the stream.
 const HOT_LEAVES: u64 = 6;
 /// One of so many segments is left to cleaning besides, and most that are: so that it need not stop
-/// for each few until what it has gained is free.
+/// for each few until what it has gained is free. They are some of those that are kept back.
 const HOT_SHARE: u64 = 128;
 const HOT_MOST: u64 = 16;
 const COLD_LEAVES: u64 = 1;
