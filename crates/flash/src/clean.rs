@@ -66,14 +66,15 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let spare = free.saturating_sub(self.left_by(Temperature::Cold));
             let most = missing.min(spare).min(TOGETHER);
             let is_short = !is_free;
-            // Cleaning few at a time takes longer than making free what was cleaned.
-            let suffices = free + unnamed >= wanted || (most < unnamed && most < ahead);
-            let has_done = (is_short && unnamed > 0 && suffices && could(self.name_durable())?)
-                || (unrooted > 2 * ahead + self.checkpoint_needs() && could(self.checkpoint())?)
-                || self.clean_best(most, is_urgent, &mut unreadable)?
-                || (is_short && unnamed > 0 && could(self.name_durable())?)
-                || (is_short && unrooted > 0 && could(self.checkpoint())?)
-                || (is_short && self.clean_at_last(&mut unreadable)?);
+            let has_done = if is_short && free + unnamed >= wanted {
+                could(self.name_durable())?
+            } else {
+                (unrooted > 2 * ahead + self.checkpoint_needs() && could(self.checkpoint())?)
+                    || self.clean_best(most, is_urgent, &mut unreadable)?
+                    || (is_short && unnamed > 0 && could(self.name_durable())?)
+                    || (is_short && unrooted > 0 && could(self.checkpoint())?)
+                    || (is_short && self.clean_at_last(&mut unreadable)?)
+            };
             if !has_done && self.await_holds(&mut waits)? {
                 continue;
             }
