@@ -56,11 +56,7 @@ pub(crate) struct Room {
 
 /// Free segments that are left to others by those who take one, beside those for a checkpoint: what
 /// users write waits for cleaning, cleaning for checkpoints, and these leave some to the stream.
-const HOT_LEAVES: u64 = 6;
-/// One of so many segments is left to cleaning besides, and most that are: so that it need not stop
-/// for each few until what it has gained is free. They are some of those that are kept back.
-const HOT_SHARE: u64 = 128;
-const HOT_MOST: u64 = 16;
+pub(crate) const HOT_LEAVES: u64 = 6;
 const COLD_LEAVES: u64 = 1;
 pub(crate) const CHECKPOINT_LEAVES: u64 = 1;
 
@@ -68,10 +64,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Free segments that payload of `temperature` leaves.
     pub(crate) fn left_by(&self, temperature: Temperature) -> u64 {
         match temperature {
-            Temperature::Hot => {
-                let share = (self.layout.segments / HOT_SHARE).min(HOT_MOST);
-                self.checkpoint_needs() + HOT_LEAVES + share
-            }
+            Temperature::Hot => self.checkpoint_needs() + HOT_LEAVES,
             Temperature::Cold | Temperature::Cold2 if self.space.is_let_go() => COLD_LEAVES,
             Temperature::Cold | Temperature::Cold2 => self.checkpoint_needs() + COLD_LEAVES,
         }
