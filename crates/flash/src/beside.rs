@@ -7,7 +7,6 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_uring::{Buffer, Completion, Job, Queue, Read, Request};
 
-use crate::buffers::Lent;
 use crate::volume::Volume;
 
 /// Most requests of one caller that are under way.
@@ -59,7 +58,7 @@ impl<M: Memory, H: Host> Beside<'_, M, H> {
     /// Whether writes can be begun: not if they have to be in order, or come to several devices.
     pub(crate) fn takes_writes(&self) -> bool {
         let volume = self.volume;
-        let route = volume.device.route_write(0, volume.layout.unit);
+        let route = volume.device.route_write(0, 0);
         self.queue.is_some() && route.is_some() && !volume.is_ordered()
     }
 
@@ -96,13 +95,24 @@ impl<M: Memory, H: Host> Beside<'_, M, H> {
         read.is_ok()
     }
 
-    /// Transfers that are over now, one at least; none if none is under way, or nobody can say what
-    /// became of those that are.
-    pub(crate) fn wait(&mut self) -> Vec<Done> {
+    /// Sees to it that the devices begin with all that was submitted; transfers that are over.
+    pub(crate) fn begin(&mut self) -> Vec<Done> {
+        let completed = self.queue.as_mut().and_then(|queue| queue.wait(0).ok());
+        completed.unwrap_or_default().into_iter().filter_map(done).collect()
+    }
+
+    /// How many transfers are under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.queue.as_ref().map_or(0, Queue::under_way)
+    }
+
+    /// Transfers that are over now, `least` at least, or all if there are fewer; none if none is
+    /// under way, or nobody can say what became of those that are.
+    pub(crate) fn wait(&mut self, least: usize) -> Vec<Done> {
         let Some(queue) = self.queue.as_mut().filter(|queue| queue.under_way() > 0) else {
             return Vec::new();
         };
-        let completed = queue.wait(1).unwrap_or_default();
+        let completed = queue.wait(least).unwrap_or_default();
         completed.into_iter().filter_map(done).collect()
     }
 }
@@ -147,33 +157,5 @@ impl<M: Memory, H: Host> Volume<M, H> {
     pub(crate) fn exact_buffer(&self, len: usize) -> std::io::Result<Buffer> {
         // Those that are kept have sizes of their own.
         if len.is_power_of_two() { self.buffers.take(len) } else { Buffer::new(len) }
-    }
-
-    /// Reads the medium from each place on, so many bytes: those ranges that can be read side by
-    /// side, and could be.
-    pub(crate) fn read_ranges(&self, ranges: &[(u64, usize)]) -> Vec<Option<Lent<'_>>> {
-        let mut read: Vec<Option<Lent<'_>>> = Vec::new();
-        read.resize_with(ranges.len(), || None);
-        let mut beside = self.beside();
-        let mut wanted = ranges.iter().enumerate().peekable();
-        loop {
-            while let Some((tag, &(place, len))) = wanted.next_if(|_| beside.has_room()) {
-                let buffer = self.exact_buffer(len).ok();
-                if let Some(left) = buffer.and_then(|buffer| beside.read(tag, place, buffer)) {
-                    self.buffers.give(left);
-                }
-            }
-            let done = beside.wait();
-            if done.is_empty() {
-                return read;
-            }
-            for Done { tag, buffer, is_whole } in done {
-                let len = buffer.len();
-                let lent = self.buffers.lent(buffer, len);
-                if let Some(place) = read.get_mut(tag).filter(|_| is_whole) {
-                    *place = Some(lent);
-                }
-            }
-        }
     }
 }

@@ -15,7 +15,7 @@ use crate::{Error, Result};
 
 /// One of so many segments is cleaned ahead, and most that are.
 const SHARE: u64 = 256;
-const TOGETHER: u64 = 8;
+const TOGETHER: u64 = 16;
 /// Whether something could be done; it can't if there is no space for it.
 pub(crate) fn could(outcome: Result<()>) -> Result<bool> {
     match outcome {
@@ -97,7 +97,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         if self.count_free()? <= self.left_by(Temperature::Cold) {
             return Ok(());
         }
-        self.clean(&[segment], Temperature::Cold2).map(drop)
+        self.clean(&[(segment, Temperature::Cold2)]).map(drop)
     }
 
     /// Gets what can be read out of a segment that is bad, if there is space for that.
@@ -111,7 +111,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             core.segment(segment, Of::Bad) > 0 && self.can_be_cleaned(segment, &in_use)
         };
         match (0..self.layout.segments).find(is_one) {
-            Some(segment) => self.clean(&[segment], Temperature::Cold).map(drop),
+            Some(segment) => self.clean(&[(segment, Temperature::Cold)]).map(drop),
             None => Ok(()),
         }
     }
@@ -124,22 +124,16 @@ impl<M: Memory, H: Host> Volume<M, H> {
         is_short: bool,
         unreadable: &mut Option<Error>,
     ) -> Result<bool> {
-        let victims = self.victims(most as usize, is_short);
-        let mut has_done = false;
-        for temperature in [Temperature::Cold, Temperature::Cold2] {
-            let alike = victims.iter().filter(|&&victim| self.outlived(victim) == temperature);
-            let alike: Vec<u64> = alike.copied().collect();
-            if alike.is_empty() {
-                continue;
-            }
-            let relocated = self.clean(&alike, temperature)?;
-            *unreadable = relocated.error.or(unreadable.take());
-            has_done |= relocated.units > 0 || !relocated.is_short;
-            if relocated.is_short {
-                break;
-            }
+        let victims = self.victims(most as usize, is_short).into_iter();
+        let mut victims: Vec<_> = victims.map(|victim| (victim, self.outlived(victim))).collect();
+        if victims.is_empty() {
+            return Ok(false);
         }
-        Ok(has_done)
+        // Those that are alike one after the other.
+        victims.sort_by_key(|(_, temperature)| *temperature as u64);
+        let relocated = self.clean(&victims)?;
+        *unreadable = relocated.error.or(unreadable.take());
+        Ok(relocated.units > 0 || !relocated.is_short)
     }
 
     /// What has outlived the other units of `segment`.
@@ -151,10 +145,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
-    /// Copies what is in use in `segments` to segments for `temperature`.
-    fn clean(&self, segments: &[u64], temperature: Temperature) -> Result<Relocated> {
-        let relocated = self.relocate(segments, temperature)?;
-        for &segment in segments {
+    /// Copies what is in use in `segments` to segments for the temperature of each.
+    fn clean(&self, segments: &[(u64, Temperature)]) -> Result<Relocated> {
+        let relocated = self.relocate(segments)?;
+        for &(segment, _) in segments {
             let of_it = relocated.unreadable.iter().filter(|found| **found == segment);
             let units = of_it.count() as u64;
             if units > 0 {

@@ -6,6 +6,7 @@ use conquest_pm::memory::Memory;
 
 use crate::change::{Change, Step};
 use crate::index::{Count, Word, Words};
+use crate::large::{Piece, Placed, REQUEST};
 use crate::layout::INLINE;
 use crate::map::Extent;
 use crate::segments::{FAILURES_MAX, Room, Temperature};
@@ -15,8 +16,8 @@ use crate::volume::Volume;
 use crate::writer::Hold;
 use crate::{Error, Result};
 
-/// Bytes of a large write that go to the device at once.
-const AT_ONCE: u64 = 1 << 20;
+/// Bytes of a large write that are written, and put into the map, together.
+const AT_ONCE: u64 = 8 << 20;
 /// Most ranges of an atomic write.
 pub const RANGES_MAX: usize = 256;
 /// Bytes of payload of an atomic write that go into packets, at most: the rest gets room of its
@@ -251,22 +252,22 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Writes those of `parts` that are too large for packets to room of their own.
     fn place(&self, parts: &mut [Part<'_>]) -> Result<Vec<Hold<'_, M, H>>> {
-        let mut holds = Vec::new();
         let mut inline = 0;
-        for part in parts {
-            let len = part.bytes.len() as u64;
+        let mut pieces = Vec::new();
+        for (part, Part { bytes, .. }) in parts.iter().enumerate() {
+            let len = bytes.len() as u64;
             if len <= INLINE && inline + len <= INLINE_AT_ONCE {
                 inline += len;
                 continue;
             }
-            let mut rest = part.bytes;
-            while !rest.is_empty() {
-                let (room, hold) = self.write_to_room(Temperature::Hot, rest)?;
-                let (_, later) = rest.split_at((room.len * self.layout.unit) as usize);
+            pieces.extend(bytes.chunks(REQUEST).map(|bytes| Piece { part, bytes }));
+        }
+        let mut holds = Vec::new();
+        for Placed { part, room, hold } in self.write_pieces(&pieces)? {
+            if let Some(part) = parts.get_mut(part) {
                 part.rooms.push(room);
-                holds.push(hold);
-                rest = later;
             }
+            holds.push(hold);
         }
         Ok(holds)
     }

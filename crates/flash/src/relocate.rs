@@ -1,9 +1,11 @@
 //! Copying units that the map leads to elsewhere: what cleaning and repairing do.
 //!
-//! Many at once: they are read side by side, written side by side in the order of the space, and
-//! published (`publish.rs`). A copy counts only if the map still leads to the original then.
+//! Many at once: they are read side by side, written side by side in the order of the space
+//! (`copies.rs`), and published (`publish.rs`). A copy counts only if the map still leads to the
+//! original then. While some are written, the next ones are read, and those before published.
 
-use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::iter::Peekable;
 use std::ops::Range;
 
 use conquest_format::volume::digest;
@@ -11,17 +13,16 @@ use conquest_format::{Offset, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::beside::{Beside, Done};
+use crate::copies::{Batch, Bytes, Copies, Unit};
 use crate::index::{Of, Words};
 use crate::map::Extent;
-use crate::publish::Copied;
-use crate::segments::{Room, Temperature};
+use crate::reads::Reads;
+use crate::segments::Temperature;
 use crate::volume::Volume;
-use crate::writer::Hold;
 use crate::{Error, Result};
 
 /// Units that are copied at once.
-const AT_ONCE: u64 = 1024;
+const AT_ONCE: u64 = 512;
 /// Where one of so many units of a range is wanted, the range is read as a whole.
 const SPARSE: u64 = 4;
 
@@ -41,48 +42,84 @@ pub(crate) struct Relocated {
 /// Where the map led, and the generation of the segment there then.
 type Original = (Extent, u64);
 
-/// A unit that was read.
-struct Unit<'b> {
-    unit: u64,
-    place: u64,
-    digest: u32,
-    bytes: Cow<'b, [u8]>,
+/// Originals that are copied at once, of segments that are alike.
+struct Originals {
+    all: Vec<Original>,
+    temperature: Temperature,
 }
 
-/// Units that have a copy in room of its own, of which nobody uses the segment anew meanwhile.
-struct Placed<'v, M: Memory, H: Host> {
-    room: Room,
-    _hold: Hold<'v, M, H>,
-    /// Which of the units that were read.
-    units: Range<usize>,
+/// What is left of a segment.
+struct Left {
+    all: VecDeque<Original>,
+    temperature: Temperature,
+}
+
+/// Originals that are being read.
+struct Reading<'v, M: Memory, H: Host> {
+    originals: Originals,
+    /// What has all of them, in their order.
+    ranges: Vec<Range<u64>>,
+    reads: Reads<'v, M, H>,
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
-    /// Copies what is in use in `segments` elsewhere.
-    pub(crate) fn relocate(&self, segments: &[u64], temperature: Temperature) -> Result<Relocated> {
+    /// Copies what is in use in `segments` elsewhere, each to where it goes with its temperature.
+    pub(crate) fn relocate(&self, segments: &[(u64, Temperature)]) -> Result<Relocated> {
         // Otherwise one might be begun anew, and the same unit come to the same place.
-        let holds: Result<Vec<_>> = segments.iter().map(|&segment| self.hold(segment)).collect();
+        let holds: Result<Vec<_>> =
+            segments.iter().map(|(segment, _)| self.hold(*segment)).collect();
         let _holds = holds?;
-        let mut all: Vec<Original> = Vec::new();
-        for &segment in segments {
+        let (mut segments, mut left) = (
+            segments.iter().copied().peekable(),
+            Left { all: VecDeque::new(), temperature: Temperature::Cold },
+        );
+        let mut next = || self.next_originals(&mut segments, &mut left);
+        let mut relocated = Relocated::default();
+        let mut reading = self.begin_reading(next()?);
+        let mut writing: Option<Copies<'_, M, H>> = None;
+        while let Some(batch) = reading.take().filter(|_| !relocated.is_short) {
+            let batch = self.read_batch(batch, &mut relocated)?;
+            reading = self.begin_reading(next()?);
+            let copies = self.begin_copies(batch)?;
+            relocated.is_short = copies.is_short();
+            // While the next ones are read, and these are written.
+            if let Some(before) = writing.replace(copies) {
+                self.finish_copies(before, &mut relocated)?;
+            }
+        }
+        if let Some(last) = writing {
+            self.finish_copies(last, &mut relocated)?;
+        }
+        Ok(relocated)
+    }
+
+    /// What is to be copied next: what is `left`, and what is in use in the next of `segments`.
+    fn next_originals(
+        &self,
+        segments: &mut Peekable<impl Iterator<Item = (u64, Temperature)>>,
+        left: &mut Left,
+    ) -> Result<Originals> {
+        let (mut units, mut all) = (0, Vec::new());
+        loop {
+            while let Some(next) =
+                left.all.pop_front_if(|(extent, _)| units == 0 || units + extent.len <= AT_ONCE)
+            {
+                units += next.0.len;
+                all.push(next);
+            }
+            // Segments are read as a whole, so none is begun of which much would be left.
+            let is_full = !left.all.is_empty() || units >= AT_ONCE / 2;
+            let has_same = |(_, next): &(u64, Temperature)| units == 0 || *next == left.temperature;
+            let next = if is_full { None } else { segments.next_if(has_same) };
+            let Some((segment, temperature)) = next else {
+                return Ok(Originals { all, temperature: left.temperature });
+            };
             let (mut live, generation) = self
                 .change(|change| Ok((change.live_extents(segment)?, change.tx.usage(segment).1)))?;
             live.sort_unstable_by_key(|extent| extent.place);
-            all.extend(live.into_iter().map(|extent| (extent, generation)));
+            left.all.extend(live.into_iter().map(|extent| (extent, generation)));
+            left.temperature = temperature;
         }
-        let mut relocated = Relocated::default();
-        let mut rest = all.as_slice();
-        while !rest.is_empty() && !relocated.is_short {
-            let mut units = 0;
-            let few = rest.iter().take_while(|(extent, _)| {
-                units += extent.len;
-                units <= AT_ONCE
-            });
-            let (now, later) = rest.split_at(few.count().max(1));
-            self.copy(now, temperature, &mut relocated)?;
-            rest = later;
-        }
-        Ok(relocated)
     }
 
     /// Copies one unit elsewhere, if it is at `place` and can be read.
@@ -92,46 +129,52 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let generation = self.change(|change| Ok(change.tx.usage(segment).1))?;
         let original = (Extent { unit, place, len: 1 }, generation);
         let mut relocated = Relocated::default();
-        self.copy(&[original], Temperature::Cold, &mut relocated)?;
+        let originals = Originals { all: vec![original], temperature: Temperature::Cold };
+        if let Some(batch) = self.begin_reading(originals) {
+            let batch = self.read_batch(batch, &mut relocated)?;
+            let copies = self.begin_copies(batch)?;
+            relocated.is_short = copies.is_short();
+            self.finish_copies(copies, &mut relocated)?;
+        }
         if relocated.is_short { Err(self.no_space()) } else { Ok(()) }
     }
 
-    /// Copies `originals`, of segments that the caller holds, as far as they can be read and there
-    /// is space. Where the map leads elsewhere by now, anything may be read, which is then in vain.
-    fn copy(
-        &self,
-        originals: &[Original],
-        temperature: Temperature,
-        relocated: &mut Relocated,
-    ) -> Result<()> {
-        let unit = self.layout.unit as usize;
-        let ranges = self.ranges_of(originals);
-        let wanted: Vec<_> = ranges
-            .iter()
-            .map(|range| (range.start, (range.end - range.start) as usize * unit))
-            .collect();
-        let mut read = self.read_ranges(&wanted);
-        for (read, (place, len)) in read.iter_mut().zip(wanted) {
-            if read.is_none() {
-                // Of what can't be read, there is anything.
-                let mut bytes = self.lend(len)?;
-                let _ = self.read_at(place, &mut bytes);
-                *read = Some(bytes);
-            }
+    /// Begins to read `originals`, of segments that the caller holds; none if there are none. Where
+    /// the map leads elsewhere by now, anything may be read, which is then in vain.
+    fn begin_reading(&self, originals: Originals) -> Option<Reading<'_, M, H>> {
+        if originals.all.is_empty() {
+            return None;
         }
+        let unit = self.layout.unit as usize;
+        let ranges = self.ranges_of(&originals.all);
+        let bytes = |range: &Range<u64>| (range.start, (range.end - range.start) as usize * unit);
+        let reads = self.begin_reads(ranges.iter().map(bytes).collect());
+        Some(Reading { originals, ranges, reads })
+    }
+
+    /// The units of what is being read, as far as they can be.
+    fn read_batch<'v>(
+        &'v self,
+        reading: Reading<'v, M, H>,
+        relocated: &mut Relocated,
+    ) -> Result<Batch<'v>> {
+        let Reading { originals, ranges, reads } = reading;
+        let read = reads.finish()?;
+        let unit = self.layout.unit as usize;
         let mut units = Vec::new();
-        let mut known = ranges.iter().zip(&read).peekable();
-        for &(extent, generation) in originals {
+        let mut known = ranges.iter().zip(&read).enumerate().peekable();
+        for (extent, generation) in originals.all {
             // Both are in the order of their places, segment by segment.
-            while known.next_if(|(range, _)| !range.contains(&extent.place)).is_some() {}
-            let Some((range, Some(bytes))) = known.peek() else {
+            while known.next_if(|(_, (range, _))| !range.contains(&extent.place)).is_some() {}
+            let Some(&(which, (range, bytes))) = known.peek() else {
                 continue;
             };
             for index in 0..extent.len {
                 let (unit_number, place) = (extent.unit + index, extent.place + index);
                 let from = (place - range.start) as usize * unit;
                 let bytes = bytes.get(from..from + unit).unwrap_or_default();
-                match self.examine(unit_number, place, generation, bytes) {
+                let at = Bytes::Read { which, range: from..from + unit };
+                match self.examine(unit_number, place, generation, bytes, at) {
                     Ok(found) => units.push(found),
                     Err(error) => {
                         relocated.unreadable.push(self.layout.segment_of(place));
@@ -141,7 +184,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             }
         }
         units.sort_unstable_by_key(|found| found.unit);
-        self.write_and_publish(&units, temperature, relocated)
+        Ok(Batch { read, units, temperature: originals.temperature })
     }
 
     /// Ranges of the medium that have all of `originals`, each in one of them, in their order.
@@ -176,21 +219,23 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// The unit that was at `place` when its segment had this `generation`, and of which `bytes`
-    /// were read; if these are not right, it is read once more, from wherever it is now.
-    fn examine<'b>(
+    /// were read, which are `at`; if these are not right, it is read once more, from wherever it is
+    /// now.
+    fn examine(
         &self,
         unit: u64,
         place: u64,
         generation: u64,
-        bytes: &'b [u8],
-    ) -> Result<Unit<'b>> {
+        bytes: &[u8],
+        at: Bytes,
+    ) -> Result<Unit> {
         let found = digest(bytes);
         if self.layout.bind.sum(place, generation, found) == self.sum_of(place) {
-            return Ok(Unit { unit, place, digest: found, bytes: Cow::Borrowed(bytes) });
+            return Ok(Unit { unit, place, digest: found, bytes: at });
         }
         let mut again = vec![0; self.layout.unit as usize];
         self.read_units(unit, &mut again)?;
-        Ok(Unit { unit, place, digest: digest(&again), bytes: Cow::Owned(again) })
+        Ok(Unit { unit, place, digest: digest(&again), bytes: Bytes::Again(again) })
     }
 
     /// The checksum of the unit at `place`, as it is now.
@@ -200,162 +245,5 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let index = place % self.layout.segment;
         let word = core.word(base.plus(index / 2 * WORD));
         if index.is_multiple_of(2) { word as u32 } else { (word >> 32) as u32 }
-    }
-
-    /// Writes `units`, which are in the order of the space, elsewhere, and publishes them.
-    fn write_and_publish(
-        &self,
-        units: &[Unit<'_>],
-        temperature: Temperature,
-        relocated: &mut Relocated,
-    ) -> Result<()> {
-        let mut placed = Vec::new();
-        match self.write_copies(units, temperature, &mut placed) {
-            Ok(()) => {}
-            Err(Error::NoSpace { .. }) => relocated.is_short = true,
-            Err(error) => return Err(error),
-        }
-        let mut copied = Vec::new();
-        for one in &placed {
-            relocated.units += one.units.len() as u64;
-            let mut place = one.room.place;
-            let of_one = units.get(one.units.clone()).unwrap_or_default();
-            let is_run = |unit: &Unit<'_>, next: &Unit<'_>| {
-                unit.unit + 1 == next.unit && unit.place + 1 == next.place
-            };
-            for run in of_one.chunk_by(is_run) {
-                let Some(first) = run.first() else {
-                    continue;
-                };
-                let len = run.len() as u64;
-                copied.push(Copied {
-                    old: Extent { unit: first.unit, place: first.place, len },
-                    room: Room { place, len, ..one.room },
-                    digests: run.iter().map(|unit| unit.digest).collect(),
-                });
-                place += len;
-            }
-        }
-        self.publish(&copied)
-    }
-
-    /// Writes `units` elsewhere; which of them were `placed`, those that could be if there is no
-    /// space for all.
-    fn write_copies<'v>(
-        &'v self,
-        units: &[Unit<'_>],
-        temperature: Temperature,
-        placed: &mut Vec<Placed<'v, M, H>>,
-    ) -> Result<()> {
-        let beside = self.beside();
-        let left = match beside.takes_writes() {
-            true => self.write_side_by_side(beside, units, temperature, placed)?,
-            false => std::iter::once(0..units.len()).collect(),
-        };
-        for range in left {
-            self.write_in_turn(units, range, temperature, placed)?;
-        }
-        placed.sort_unstable_by_key(|one| one.units.start);
-        Ok(())
-    }
-
-    /// Writes `units` side by side: those that are left, because they could not be written.
-    fn write_side_by_side<'v>(
-        &'v self,
-        mut beside: Beside<'_, M, H>,
-        units: &[Unit<'_>],
-        temperature: Temperature,
-        placed: &mut Vec<Placed<'v, M, H>>,
-    ) -> Result<Vec<Range<usize>>> {
-        let (mut at, mut is_short) = (0, false);
-        let mut begun = Vec::new();
-        while at < units.len() && beside.has_room() && !is_short {
-            let (room, hold) = match self.room(temperature, (units.len() - at) as u64) {
-                Ok(given) => given,
-                // What was begun counts all the same.
-                Err(Error::NoSpace { .. }) => {
-                    is_short = true;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            let next = at + room.len as usize;
-            let buffer = self.exact_buffer((room.len * self.layout.unit) as usize);
-            let not_begun = match buffer {
-                Ok(mut buffer) => {
-                    put_together(units.get(at..next).unwrap_or_default(), &mut buffer);
-                    beside.write(begun.len(), room.place, buffer)
-                }
-                Err(_) => None,
-            };
-            not_begun.into_iter().for_each(|buffer| self.buffers.give(buffer));
-            begun.push((Placed { room, _hold: hold, units: at..next }, false));
-            at = next;
-        }
-        let mut done = beside.wait();
-        while !done.is_empty() {
-            for Done { tag, buffer, is_whole } in done {
-                if let Some((one, is_written)) = begun.get_mut(tag) {
-                    // Nobody names what is there yet, so it may be written again.
-                    *is_written = is_whole || self.write_room(&one.room, &buffer).is_ok();
-                }
-                self.buffers.give(buffer);
-            }
-            done = beside.wait();
-        }
-        let (mut left, mut failed) = (Vec::new(), Vec::new());
-        for (one, is_written) in begun {
-            if is_written {
-                placed.push(one);
-                continue;
-            }
-            let segment = self.layout.segment_of(one.room.place);
-            self.change(|change| change.close(segment))?;
-            failed.push((segment, one._hold));
-            left.push(one.units);
-        }
-        if !placed.is_empty() {
-            self.retire(&failed)?;
-        }
-        left.push(at..units.len());
-        if is_short { Err(self.no_space()) } else { Ok(left) }
-    }
-
-    /// Writes the `range` of `units`, one room after the other.
-    fn write_in_turn<'v>(
-        &'v self,
-        units: &[Unit<'_>],
-        range: Range<usize>,
-        temperature: Temperature,
-        placed: &mut Vec<Placed<'v, M, H>>,
-    ) -> Result<()> {
-        let size = self.layout.unit as usize;
-        let wanted = units.get(range.clone()).unwrap_or_default();
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        let mut bytes = self.lend(wanted.len() * size)?;
-        put_together(wanted, &mut bytes);
-        let (mut at, mut rest) = (range.start, &*bytes);
-        while !rest.is_empty() {
-            let (room, hold) = self.write_to_room(temperature, rest)?;
-            let next = at + room.len as usize;
-            placed.push(Placed { room, _hold: hold, units: at..next });
-            rest = rest.get(room.len as usize * size..).unwrap_or_default();
-            at = next;
-        }
-        Ok(())
-    }
-}
-
-/// Puts the bytes of `units` into `into`, one behind the other.
-fn put_together(units: &[Unit<'_>], into: &mut [u8]) {
-    let mut rest = into;
-    for unit in units {
-        let (part, behind) = rest.split_at_mut(unit.bytes.len().min(rest.len()));
-        if part.len() == unit.bytes.len() {
-            part.copy_from_slice(&unit.bytes);
-        }
-        rest = behind;
     }
 }

@@ -7,8 +7,8 @@ mod volumes;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use conquest_flash::device::{Device, Faults, Faulty, FileDevice, Limits, Work};
 use conquest_flash::{Error, NewVolume, Volume, assemble, create};
@@ -35,17 +35,28 @@ struct Queued {
     device: Faulty<FileDevice>,
     path: PathBuf,
     queues: Queues,
+    /// What queues were asked to do.
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+/// What a queue was asked to do, and from which byte on.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Asked {
+    Read(u64),
+    Write(u64),
 }
 
 impl Queued {
-    fn new(queues: Queues) -> Queued {
+    /// For segments of so many bytes.
+    fn new(queues: Queues, segments: u64, segment: u64) -> Queued {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("conquest-cleaning-{}-{number}", std::process::id());
         let path = Path::new("/var/tmp").join(name);
-        let len = 2 * 65536 + SEGMENTS * 65536;
+        let len = 2 * segment.min(65536) + segments * segment;
         let device = FileDevice::create(&path, len, 0o600, &mut |_| {}).unwrap();
-        Queued { device: Faulty::new(device, Arc::default()), path, queues }
+        let device = Faulty::new(device, Arc::default());
+        Queued { device, path, queues, asked: Arc::default() }
     }
 }
 
@@ -85,9 +96,13 @@ impl Device for Queued {
         1
     }
     fn route(&self, at: u64, _: u64) -> Option<(usize, u64)> {
+        self.asked.lock().unwrap().push(Asked::Read(at));
         Some((0, at))
     }
-    fn route_write(&self, at: u64, _: u64) -> Option<(usize, u64)> {
+    fn route_write(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        if len > 0 {
+            self.asked.lock().unwrap().push(Asked::Write(at));
+        }
         (self.queues != Queues::Read).then_some((0, at))
     }
     fn enter(&self, writer: u64) -> io::Result<bool> {
@@ -104,20 +119,25 @@ impl Device for Queued {
     }
 }
 
-/// A volume that has to be cleaned whenever anything is written, and its device's faults.
-fn full(queues: Queues) -> (TestVolume, Model, Arc<Faults>) {
-    let device = Arc::new(Queued::new(queues));
-    let faults = Arc::clone(device.device.faults());
+/// A new volume with segments of so many units on a device.
+fn volume_on(device: Queued, segment: u64) -> TestVolume {
     let new = NewVolume {
         uuid: *b"a volume to test",
         created: 1,
         arrangement: Arrangement::Striped,
-        segment: Some(16),
+        segment: Some(segment),
     };
-    let device: Arc<dyn Device> = device;
+    let device: Arc<dyn Device> = Arc::new(device);
     create(&[Arc::clone(&device)], &new).unwrap();
     let body = assemble(vec![device]).unwrap();
-    let volume = Volume::recover(region(&body), &body).unwrap();
+    Volume::recover(region(&body), &body).unwrap()
+}
+
+/// A volume that has to be cleaned whenever anything is written, and its device's faults.
+fn full(queues: Queues) -> (TestVolume, Model, Arc<Faults>) {
+    let device = Queued::new(queues, SEGMENTS, 65536);
+    let faults = Arc::clone(device.device.faults());
+    let volume = volume_on(device, 16);
     let mut model = Model::default();
     for unit in 0..UNITS {
         let bytes = model.write(unit * 8, 8, unit);
@@ -203,4 +223,72 @@ fn failures_that_pass_use_no_space_up() {
     }
     overwrite(&volume, &mut model, &mut rng, 2000);
     model.compare(&volume, UNITS * 8, "many writes have failed");
+}
+
+#[test]
+fn what_is_copied_next_is_read_while_copies_are_written() {
+    // Too many units of a segment are in use for one transfer to take them all.
+    let (segment, units) = (1024, 18 * 1024);
+    let device = Queued::new(Queues::Write, 40, segment * 4096);
+    let asked = Arc::clone(&device.asked);
+    let volume = volume_on(device, segment);
+    let (mut model, mut rng) = (Model::default(), Rng::new(4));
+    for at in (0..units).step_by(256) {
+        let bytes = model.write(at * 8, 256 * 8, at);
+        volume.write(at * 8, &bytes).unwrap();
+    }
+    volume.flush().unwrap();
+    asked.lock().unwrap().clear();
+    for number in 0..units {
+        let unit = rng.below(units);
+        let bytes = model.write(unit * 8, 8, number);
+        volume.write(unit * 8, &bytes).unwrap();
+    }
+    // As much as is copied at once of a segment is read by one request.
+    let again = |pair: &&[Asked]| match pair {
+        [Asked::Read(one), Asked::Read(next)] => one / (segment * 4096) == next / (segment * 4096),
+        _ => false,
+    };
+    let found = asked.lock().unwrap().windows(2).filter(again).count();
+    assert!(found > 3, "{found} times");
+    model.compare(&volume, units * 8, "overwritten");
+}
+
+/// Writes that are made one after the other for a large one, which is read again.
+fn large_in_turn(queues: Queues, failing: Option<u64>) -> u64 {
+    let device = Queued::new(queues, SEGMENTS, 65536);
+    let (asked, faults) = (Arc::clone(&device.asked), Arc::clone(device.device.faults()));
+    let volume = volume_on(device, 16);
+    let mut model = Model::default();
+    // Nothing of it begins with a unit.
+    let blocks = 600 * 8;
+    let bytes = model.write(3, blocks, 1);
+    let before = faults.made(Work::Write);
+    if let Some(nth) = failing {
+        faults.fail(Work::Write, before + nth, libc::EIO);
+    }
+    volume.write(3, &bytes).unwrap();
+    let made = faults.made(Work::Write) - before;
+    let begun = asked.lock().unwrap().iter().filter(|one| matches!(one, Asked::Write(_))).count();
+    assert_eq!(begun > 30, queues != Queues::Read, "{begun} were begun");
+    model.compare(&volume, blocks + 8, "written at once");
+    volume.flush().unwrap();
+    model.compare(&volume, blocks + 8, "flushed");
+    made
+}
+
+#[test]
+fn large_writes_are_written_side_by_side_where_they_can_be() {
+    let in_turn = large_in_turn(Queues::Read, None);
+    assert!(in_turn > 30, "{in_turn}");
+    assert!(large_in_turn(Queues::Write, None) < 3);
+    assert!(large_in_turn(Queues::Fail, None) >= in_turn);
+}
+
+#[test]
+fn parts_of_large_writes_that_cannot_be_written_go_elsewhere() {
+    for nth in [0, 1, 20] {
+        large_in_turn(Queues::Fail, Some(nth));
+        large_in_turn(Queues::Read, Some(nth));
+    }
 }

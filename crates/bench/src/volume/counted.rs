@@ -110,6 +110,17 @@ impl Device for Counted {
         found
     }
 
+    /// Who asks for the way of bytes to be written writes them; who asks with none only wants to
+    /// know.
+    fn route_write(&self, at: u64, len: u64) -> Option<(usize, u64)> {
+        let found = self.device.route_write(at, len);
+        if found.is_some() && len > 0 {
+            add(&self.writes, 1);
+            add(&self.written, len);
+        }
+        found
+    }
+
     fn enter(&self, writer: u64) -> io::Result<bool> {
         self.device.enter(writer)
     }
