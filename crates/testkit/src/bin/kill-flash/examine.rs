@@ -27,6 +27,7 @@ impl Stage<'_> {
         let volume = self.open()?;
         let info = volume.info().map_err(|error| format!("info: {error}"))?;
         self.board.capacity().store(info.capacity, Ordering::SeqCst);
+        self.board.reserved().store(info.reserved, Ordering::SeqCst);
         if how.check {
             check(&volume)?;
         }

@@ -5,6 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::board::{Entry, MAYBE};
+use crate::share::{Share, divide};
 use crate::worker::Stage;
 use conquest_testkit::flash::slice::{Slice, Step};
 use conquest_testkit::flash::values::{PER_UNIT, number_of};
@@ -34,6 +35,10 @@ struct Made {
 struct Row {
     made: Vec<Made>,
     possible: Vec<bool>,
+    /// What is reserved after so many steps.
+    shares: Vec<Share>,
+    /// Steps of which a queue has told that they are on the devices.
+    landed: usize,
     /// How near it came, if there is no such number: how many steps, and a block that differs.
     nearest: (usize, Option<usize>),
 }
@@ -59,8 +64,15 @@ impl Stage<'_> {
             flushed = flushed.max(since);
             rows.push(row);
         }
-        let counts = settle(&rows, kept, flushed, self.seen(&rows)?)?;
+        let mut seen = self.seen(&rows)?;
+        if kept == Kept::Flushed {
+            for (row, seen) in rows.iter().zip(&mut seen) {
+                *seen = row.landed.max(*seen);
+            }
+        }
+        let counts = settle(&rows, kept, flushed, seen)?;
         self.judge_sets(&rows, &counts)?;
+        self.judge_reserved(&rows, &counts)?;
         let mut verdict = Verdict::default();
         for (row, &count) in rows.iter().zip(&counts) {
             let later = row.made.get(count..).unwrap_or_default();
@@ -79,16 +91,20 @@ impl Stage<'_> {
 
     /// What slot `slot` has done, compared with its slice; and when its last flush began.
     fn row(&self, slot: usize) -> (Row, u64) {
-        let (who, mut slice) = self.slot(slot);
+        let (who, mut slice, mut share) = self.slot(slot);
         let first = self.space.first(slot);
         let found = self.board.found()[first..first + self.space.slice].iter();
         let found: Vec<u64> = found.map(|value| value.load(Ordering::Relaxed)).collect();
         let mut comparison = Comparison::new(&slice, &found);
         let mut made = Vec::new();
-        let mut flushed = 0;
+        let mut shares = vec![share.clone()];
+        let (mut flushed, mut landed) = (0, 0);
         for (index, entry) in (self.board.before(slot)..).zip(self.board.entries(slot)) {
-            let op = who.plan(index, &slice);
-            let steps = op.steps();
+            let op = who.plan(index, &slice, &share);
+            let (steps, live) = (op.steps(), slice.live);
+            if entry.steps == MAYBE && entry.end.is_some() {
+                share.doubt(&op);
+            }
             if op == crate::operation::Op::Flush && entry.end.is_some() {
                 flushed = flushed.max(entry.begin);
             }
@@ -100,11 +116,19 @@ impl Stage<'_> {
                 comparison.note();
                 let end = entry.end.unwrap_or(u64::MAX);
                 let is_sure = entry.steps != MAYBE || entry.end.is_none();
+                if is_sure {
+                    share.apply(&op, slice.live.saturating_sub(live));
+                }
                 made.push(Made { number, step, begin: entry.begin, end, is_sure });
+                shares.push(share.clone());
+            }
+            if entry.has_landed {
+                landed = made.len();
             }
         }
         let Comparison { possible, nearest, .. } = comparison;
-        (Row { made, possible, nearest: (nearest.1, nearest.2) }, flushed)
+        let nearest = (nearest.1, nearest.2);
+        (Row { made, possible, shares, landed, nearest }, flushed)
     }
 
     /// How many steps of each of `rows` there are at least, as sets show.
@@ -118,6 +142,27 @@ impl Stage<'_> {
             }
         }
         Ok(seen)
+    }
+
+    /// Judges what is reserved, when so many steps of each of `rows` there are at least, and
+    /// divides it among the slots.
+    fn judge_reserved(&self, rows: &[Row], counts: &[usize]) -> Result<(), String> {
+        let found = self.board.reserved().load(Ordering::SeqCst);
+        let shares: Vec<Vec<&Share>> = rows
+            .iter()
+            .zip(counts)
+            .map(|(row, &count)| {
+                let all = row.shares.iter().zip(&row.possible).skip(count);
+                all.filter(|(_, is_possible)| **is_possible).map(|(share, _)| share).collect()
+            })
+            .collect();
+        let Some(divided) = divide(found, &shares) else {
+            return Err(format!("{found} units are reserved, of {shares:?} by slots"));
+        };
+        for (slot, units) in divided.into_iter().enumerate() {
+            self.board.set_next_share(slot, units);
+        }
+        Ok(())
     }
 
     /// Judges all sets, when so many steps of each of `rows` are there at least.
@@ -264,7 +309,8 @@ mod tests {
         };
         let made: Vec<_> = times.iter().map(made).collect();
         let possible = (0..=made.len()).map(|count| possible.contains(&count)).collect();
-        Row { made, possible, nearest: (0, None) }
+        let shares = vec![Share::new(0, 0); made.len() + 1];
+        Row { made, possible, shares, landed: 0, nearest: (0, None) }
     }
 
     #[test]

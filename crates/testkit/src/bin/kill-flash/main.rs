@@ -14,7 +14,9 @@ mod operation;
 #[allow(dead_code, reason = "other programs use the rest")]
 mod os;
 mod place;
+mod requests;
 mod rounds;
+mod share;
 mod space;
 mod worker;
 

@@ -64,6 +64,13 @@ struct Figures {
     bytes: u64,
     looks: u64,
     device: u64,
+    processes: u64,
+    /// Requests to queues, and writes with reserved space.
+    queued: u64,
+    reserving: u64,
+    /// Requests of one slot that were under way when it was killed, at most; and of all slots.
+    most_killed: u64,
+    under_way: u64,
 }
 
 /// A run.
@@ -172,7 +179,7 @@ impl<'p> Run<'p> {
             while let Some((_, is_kill)) = events.next_if(|&(at, _)| at <= now) {
                 let victim = self.rng.below(workers.len() as u64) as usize;
                 if is_kill {
-                    self.kill(&mut workers[victim])?;
+                    self.kill(victim, &mut workers[victim])?;
                     workers[victim] = self.worker(victim)?;
                 } else {
                     self.figures.stops += 1;
@@ -195,16 +202,29 @@ impl<'p> Run<'p> {
         Ok(())
     }
 
-    fn kill(&mut self, worker: &mut Child) -> Result<(), String> {
+    fn kill(&mut self, process: usize, worker: &mut Child) -> Result<(), String> {
         worker.signal(libc::SIGKILL);
+        expect_killed(worker)?;
+        self.note_killed(process);
+        Ok(())
+    }
+
+    /// Counts what a process had under way that was killed.
+    fn note_killed(&mut self, process: usize) {
         self.figures.kills += 1;
-        expect_killed(worker)
+        let threads = self.plan.threads;
+        for slot in process * threads..(process + 1) * threads {
+            let under_way = self.board.under_way(slot).swap(0, Ordering::Relaxed);
+            self.figures.most_killed = self.figures.most_killed.max(under_way);
+            self.figures.under_way += under_way;
+        }
     }
 
     fn kill_all(&mut self, workers: &mut [Child]) -> Result<(), String> {
         workers.iter().for_each(|worker| worker.signal(libc::SIGKILL));
-        self.figures.kills += workers.len() as u64;
-        workers.iter_mut().try_for_each(expect_killed)
+        workers.iter_mut().try_for_each(expect_killed)?;
+        (0..workers.len()).for_each(|process| self.note_killed(process));
+        Ok(())
     }
 
     fn close(&mut self, workers: &mut [Child]) -> Result<(), String> {
@@ -282,13 +302,17 @@ impl<'p> Run<'p> {
 
     /// What is found is what was found before.
     fn look_again(&self, when: &str, check: bool) -> Result<(), String> {
-        let values = || self.board.found().iter().map(|value| value.load(Ordering::Relaxed));
+        let values = || {
+            let found = [self.board.reserved()].into_iter().chain(self.board.found());
+            found.map(|value| value.load(Ordering::Relaxed))
+        };
         let before: Vec<u64> = values().collect();
         let how = Examination { check, flush: true, close: false, verify: false };
         self.examine(how).map_err(|error| format!("{when}: {error}"))?;
         match before.iter().zip(values()).position(|(&one, other)| one != other) {
             None => Ok(()),
-            Some(at) => Err(format!("{when}: block {at} of the model is another one")),
+            Some(0) => Err(format!("{when}: other space is reserved")),
+            Some(at) => Err(format!("{when}: block {} of the model is another one", at - 1)),
         }
     }
 
@@ -307,7 +331,10 @@ impl<'p> Run<'p> {
     /// What there was.
     pub(crate) fn figures(&self) -> impl fmt::Display {
         let (operations, bytes) = (self.board.operations(), self.board.bytes());
-        Figures { operations, bytes, looks: self.board.looks(), ..self.figures }
+        let (queued, reserving) = (self.board.queued(), self.board.reserving());
+        let processes = self.plan.processes as u64;
+        let looks = self.board.looks();
+        Figures { operations, bytes, looks, processes, queued, reserving, ..self.figures }
     }
 }
 
@@ -351,13 +378,22 @@ fn capacity(plan: &Plan, place: &Place) -> Result<u64, String> {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figures { operations, bytes, device, .. } = self;
+        let Figures { operations, bytes, device, processes, .. } = self;
         let overwrites = bytes / device.max(&1);
         writeln!(
             f,
-            "{operations} operations, {} MiB written: the devices {overwrites} times",
+            "{operations} operations by {processes} processes, {} MiB written: the devices \
+             {overwrites} times",
             bytes >> 20
         )?;
+        writeln!(
+            f,
+            "{} requests by queues, {} under way when their processes were killed, up to {} of a \
+             thread; {} writes with reserved space",
+            self.queued, self.under_way, self.most_killed, self.reserving
+        )?;
+        let killed = self.killed + self.cut + self.again;
+        writeln!(f, "{} reopenings, {killed} of them after kills", self.closed + killed)?;
         writeln!(
             f,
             "openings: {} by workers, {} after all had closed, {} after all were killed, {} after \
