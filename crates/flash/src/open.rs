@@ -54,7 +54,12 @@ pub struct OpenOptions {
     /// Longest wait for others: those who open or close it, and those who were killed with requests
     /// under way.
     pub patience: Duration,
+    /// What the volume is to use for each of its devices: most often that itself.
+    pub through: Through,
 }
+
+/// Makes of a device what a volume uses for it, which knows the same writers.
+pub type Through = fn(Arc<FileDevice>) -> std::io::Result<Arc<dyn Device>>;
 
 impl Default for OpenOptions {
     /// In `/dev/shm`, for 64 processes, waiting for 10 seconds at most.
@@ -63,6 +68,7 @@ impl Default for OpenOptions {
             directory: "/dev/shm".into(),
             processes: 64,
             patience: Duration::from_secs(10),
+            through: |device| Ok(device),
         }
     }
 }
@@ -321,7 +327,15 @@ impl<'o> Opening<'o> {
         for path in paths {
             devices.push(Arc::new(open_device(path.as_ref())?));
         }
-        let members = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
+        let mut members = Vec::new();
+        for device in &devices {
+            let member = (options.through)(Arc::clone(device));
+            members.push(member.map_err(|source| Error::Open {
+                device: device.name().to_owned(),
+                what: "it can't be used",
+                source,
+            })?);
+        }
         let body = assemble(members)?;
         let member = |device: &Arc<FileDevice>| {
             superblock_of(device.as_ref()).map_or(u32::MAX, |superblock| superblock.member)

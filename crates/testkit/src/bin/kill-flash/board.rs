@@ -32,7 +32,8 @@ const SLOT: usize = 16;
 /// it, and whether it is known to be on the devices.
 const ENTRY: usize = 4;
 
-/// What came of an operation that can't be known: others have written the same set since.
+/// What came of an operation whose process was killed in it, if that can't be known: others have
+/// written the same set since, or nothing tells whether more is reserved, or was flushed.
 pub(crate) const MAYBE: u64 = u64::MAX;
 
 /// Shared memory with all of it.
@@ -128,22 +129,22 @@ impl Board {
         self.slot(slot, BASE).load(Ordering::SeqCst)
     }
 
-    /// Begins an operation that changes something: its index in this round.
-    pub(crate) fn begin(&self, slot: usize) -> u64 {
+    /// Begins an operation at moment `now`: its index in this round.
+    pub(crate) fn begin(&self, slot: usize, now: u64) -> u64 {
         let index = self.slot(slot, BEGUN).load(Ordering::SeqCst);
         for word in [1, 3] {
             self.entry(slot, index, word).store(0, Ordering::SeqCst);
         }
-        self.entry(slot, index, 0).store(self.now(), Ordering::SeqCst);
+        self.entry(slot, index, 0).store(now, Ordering::SeqCst);
         self.slot(slot, BEGUN).store(index + 1, Ordering::SeqCst);
         index
     }
 
-    /// The operation that was begun last is over: `steps` of it have happened.
-    pub(crate) fn end(&self, slot: usize, steps: u64) {
+    /// The operation that was begun last is over at moment `now`: `steps` of it have happened.
+    pub(crate) fn end(&self, slot: usize, steps: u64, now: u64) {
         let index = self.slot(slot, DONE).load(Ordering::SeqCst);
         self.entry(slot, index, 2).store(steps, Ordering::SeqCst);
-        self.entry(slot, index, 1).store(self.now(), Ordering::SeqCst);
+        self.entry(slot, index, 1).store(now, Ordering::SeqCst);
         self.slot(slot, DONE).store(index + 1, Ordering::SeqCst);
     }
 
@@ -152,18 +153,19 @@ impl Board {
         self.entry(slot, index, 3).store(1, Ordering::SeqCst);
     }
 
-    /// What slot `slot` has begun in this round, in order. At most the last one has not ended.
-    pub(crate) fn entries(&self, slot: usize) -> Vec<Entry> {
+    /// What slot `slot` has begun in this round before moment `cut`, in order, as it was then. At
+    /// most the last one has not ended.
+    pub(crate) fn entries(&self, slot: usize, cut: u64) -> Vec<Entry> {
         let begun = self.slot(slot, BEGUN).load(Ordering::SeqCst);
         let done = self.slot(slot, DONE).load(Ordering::SeqCst);
         let get = |index, word| self.entry(slot, index, word).load(Ordering::SeqCst);
         let entry = |index| Entry {
             begin: get(index, 0),
-            end: (index < done).then(|| get(index, 1)),
+            end: (index < done).then(|| get(index, 1)).filter(|&end| end < cut),
             steps: get(index, 2),
             has_landed: get(index, 3) != 0,
         };
-        (0..begun).map(entry).collect()
+        (0..begun).map(entry).take_while(|entry| entry.begin < cut).collect()
     }
 
     /// Whether there is no room for another operation of slot `slot` in this round.

@@ -5,6 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::board::{Entry, MAYBE};
+use crate::operation::Op;
 use crate::share::{Share, divide};
 use crate::worker::Stage;
 use conquest_testkit::flash::slice::{Slice, Step};
@@ -15,8 +16,18 @@ use conquest_testkit::flash::values::{PER_UNIT, number_of};
 pub(crate) enum Kept {
     /// Everything that had ended.
     Ended,
-    /// Everything that had ended before a flush began that has succeeded.
+    /// Everything that had ended before a flush began that has succeeded, and what queues have told
+    /// of.
     Flushed,
+    /// Everything that had ended before a flush began that has succeeded before this moment, when
+    /// the power was cut.
+    Cut(u64),
+}
+
+impl Kept {
+    fn cut(self) -> u64 {
+        if let Kept::Cut(cut) = self { cut } else { u64::MAX }
+    }
 }
 
 /// A step of a slot.
@@ -60,7 +71,7 @@ impl Stage<'_> {
         let mut flushed = 0;
         let mut rows = Vec::new();
         for slot in 0..self.space.slots() {
-            let (row, since) = self.row(slot);
+            let (row, since) = self.row(slot, kept.cut());
             flushed = flushed.max(since);
             rows.push(row);
         }
@@ -89,8 +100,9 @@ impl Stage<'_> {
         Ok(verdict)
     }
 
-    /// What slot `slot` has done, compared with its slice; and when its last flush began.
-    fn row(&self, slot: usize) -> (Row, u64) {
+    /// What slot `slot` has done before moment `cut`, compared with its slice; and when its last
+    /// flush began.
+    fn row(&self, slot: usize, cut: u64) -> (Row, u64) {
         let (who, mut slice, mut share) = self.slot(slot);
         let first = self.space.first(slot);
         let found = self.board.found()[first..first + self.space.slice].iter();
@@ -99,13 +111,13 @@ impl Stage<'_> {
         let mut made = Vec::new();
         let mut shares = vec![share.clone()];
         let (mut flushed, mut landed) = (0, 0);
-        for (index, entry) in (self.board.before(slot)..).zip(self.board.entries(slot)) {
+        for (index, entry) in (self.board.before(slot)..).zip(self.board.entries(slot, cut)) {
             let op = who.plan(index, &slice, &share);
             let (steps, live) = (op.steps(), slice.live);
             if entry.steps == MAYBE && entry.end.is_some() {
                 share.doubt(&op);
             }
-            if op == crate::operation::Op::Flush && entry.end.is_some() {
+            if op == Op::Flush && entry.end.is_some() && entry.steps != MAYBE {
                 flushed = flushed.max(entry.begin);
             }
             for step in steps.into_iter().take(counted(entry)) {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use conquest_testkit::Rng;
+use conquest_testkit::flash::Medium;
 
 use crate::board::Board;
 use crate::examine::Examination;
@@ -15,6 +16,7 @@ use crate::kill::tally::Tally;
 use crate::os::child::{Child, End};
 use crate::os::memory::Shared;
 use crate::place::Place;
+use crate::power;
 use crate::space::Space;
 use crate::worker::Stage;
 use crate::{LEAST_BELOW, Plan};
@@ -29,6 +31,9 @@ const LATER: Duration = Duration::from_secs(2);
 const LATE: u64 = 40;
 /// Every so many rounds the whole index is checked.
 const CHECKED: u64 = 8;
+/// In every so many rounds a log is kept; in which of them.
+const LOGGED: u64 = 8;
+const LOGGED_AT: u64 = 3;
 
 /// How a round ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +84,8 @@ pub(crate) struct Run<'p> {
     place: Place,
     space: Space,
     board: Board,
+    /// What [`crate::power`] counts.
+    cuts: Shared,
     figures: Figures,
     rng: Rng,
 }
@@ -94,7 +101,8 @@ impl<'p> Run<'p> {
         let board = Board::new(&space, each * 4 + 64)?;
         board.capacity().store(capacity, Ordering::SeqCst);
         let figures = Figures { device, ..Figures::default() };
-        Ok(Run { plan, place, space, board, figures, rng: Rng::stream(plan.seed, 1 << 50) })
+        let cuts = Shared::of(power::WORDS)?;
+        Ok(Run { plan, place, space, board, cuts, figures, rng: Rng::stream(plan.seed, 1 << 50) })
     }
 
     fn stage(&self) -> Stage<'_> {
@@ -124,15 +132,17 @@ impl<'p> Run<'p> {
             9..13 => Ending::Kill,
             _ => Ending::Cut,
         };
+        let cuts = self.cuts_of(round);
+        let start = if cuts > 0 { self.begin_log()? } else { Vec::new() };
         let mut workers = Vec::new();
         for process in 0..self.plan.processes {
             workers.push(self.worker(process)?);
         }
-        let is_early = ending != Ending::Close && self.rng.chance(1, 10);
+        let is_early = ending != Ending::Close && cuts == 0 && self.rng.chance(1, 10);
         if is_early {
             std::thread::sleep(Duration::from_micros(self.rng.below(8000)));
         } else {
-            self.load(&mut workers, target)?;
+            self.load(&mut workers, target, cuts > 0)?;
         }
         match ending {
             Ending::Close => self.close(&mut workers)?,
@@ -142,9 +152,41 @@ impl<'p> Run<'p> {
             self.place.remove_index()?;
         }
         drop(workers);
+        if cuts > 0 {
+            self.cut_power(start, cuts, tally).map_err(|e| format!("after {ending:?}: {e}"))?;
+        }
         self.look(round, ending, tally)?;
         self.board.begin_round();
         Ok(())
+    }
+
+    /// In how many moments of round `round` the power is cut.
+    fn cuts_of(&self, round: u64) -> u64 {
+        let all = (self.plan.openings + LOGGED - 1 - LOGGED_AT) / LOGGED;
+        let before = |number: u64| self.plan.cuts * number / all.max(1);
+        match round % LOGGED == LOGGED_AT {
+            true => before(round / LOGGED + 1) - before(round / LOGGED),
+            false => 0,
+        }
+    }
+
+    /// Begins a log, with all flushed and nobody there: what the devices hold.
+    fn begin_log(&self) -> Result<Vec<Medium>, String> {
+        let how = Examination { flush: true, close: true, ..Examination::default() };
+        self.examine(how).map_err(|error| format!("before a log: {error}"))?;
+        self.place.begin_log()
+    }
+
+    /// Cuts the power at `count` moments of the log, which ends.
+    fn cut_power(&mut self, start: Vec<Medium>, count: u64, tally: &Tally) -> Result<(), String> {
+        let seed = self.rng.word();
+        let (stage, words) = (self.stage(), &self.cuts);
+        let mut child = Child::fork(|| stage.cut_power(start, (count, seed), words, tally))?;
+        // Each cut has a time limit of its own.
+        match child.wait()? {
+            End::Exit(0) => self.place.end_log(),
+            end => Err(format!("who cuts the power has ended: {end:?}")),
+        }
     }
 
     fn worker(&mut self, process: usize) -> Result<Child, String> {
@@ -155,10 +197,13 @@ impl<'p> Run<'p> {
 
     /// Lets the workers work until there were `target` operations; meanwhile kills some, and stops
     /// some for a while.
-    fn load(&mut self, workers: &mut [Child], target: u64) -> Result<(), String> {
+    fn load(&mut self, workers: &mut [Child], target: u64, is_logged: bool) -> Result<(), String> {
         let begin = self.board.operations();
         let share = target.saturating_sub(begin);
         let mut events: Vec<(u64, bool)> = Vec::new();
+        if is_logged {
+            events.extend((0..3).map(|_| (begin + self.rng.below(share), true)));
+        }
         while self.rng.chance(1, 3) && events.len() < 4 {
             events.push((begin + self.rng.below(share), self.rng.chance(3, 4)));
         }
@@ -329,12 +374,14 @@ impl<'p> Run<'p> {
     }
 
     /// What there was.
-    pub(crate) fn figures(&self) -> impl fmt::Display {
+    pub(crate) fn figures(&self) -> String {
         let (operations, bytes) = (self.board.operations(), self.board.bytes());
         let (queued, reserving) = (self.board.queued(), self.board.reserving());
         let processes = self.plan.processes as u64;
         let looks = self.board.looks();
-        Figures { operations, bytes, looks, processes, queued, reserving, ..self.figures }
+        let all =
+            Figures { operations, bytes, looks, processes, queued, reserving, ..self.figures };
+        format!("{all}\n{}", power::figures(&self.cuts))
     }
 }
 

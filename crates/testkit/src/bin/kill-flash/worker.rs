@@ -12,6 +12,7 @@ use crate::place::Place;
 use crate::requests::Requests;
 use crate::share::Share;
 use crate::space::{Space, Stripe};
+use conquest_testkit::flash::Log;
 use conquest_testkit::flash::slice::{Slice, Step};
 use conquest_testkit::flash::values::{
     BLOCK, HOLE, PER_UNIT, differing, number_of, value, value_of,
@@ -24,7 +25,7 @@ const TORN: Duration = Duration::from_secs(20);
 /// Opens the volume at `place`.
 pub(crate) fn open(place: &Place) -> Result<TestVolume, String> {
     let directory = place.indices().to_owned();
-    let options = OpenOptions { directory, ..OpenOptions::default() };
+    let options = OpenOptions { directory, through: Log::beside, ..OpenOptions::default() };
     TestVolume::open(place.devices(), &options).map_err(|error| format!("open: {error}"))
 }
 
@@ -58,14 +59,15 @@ impl Stage<'_> {
 
     /// Works as process `process`.
     pub(crate) fn work(&self, process: usize) -> Result<(), String> {
+        let log = self.place.log()?;
         let volume = self.open()?;
         let threads = self.plan.threads;
         let slots = process * threads..(process + 1) * threads;
         let work = || {
             std::thread::scope(|scope| {
                 let spawn = |slot| {
-                    let volume = &volume;
-                    scope.spawn(move || Work::begin(self, slot, volume)?.go_on())
+                    let (volume, log) = (&volume, log.as_ref());
+                    scope.spawn(move || Work::begin(self, slot, volume, log)?.go_on())
                 };
                 let all: Vec<_> = slots.map(spawn).collect();
                 for thread in all {
@@ -87,6 +89,8 @@ struct Work<'s> {
     slice: Slice,
     share: Share,
     volume: &'s TestVolume,
+    /// Of what is done to the devices, if there is one: it says what comes before what.
+    log: Option<&'s Log>,
     requests: Requests<'s>,
     /// Operations of this slot, of which there is a note on the board.
     next: u64,
@@ -95,17 +99,22 @@ struct Work<'s> {
 impl<'s> Work<'s> {
     /// Finds out what the slice holds: what was done in this round, and whether what was under way
     /// when the last process of this slot was killed has happened.
-    fn begin(stage: &'s Stage<'s>, slot: usize, volume: &'s TestVolume) -> Result<Self, String> {
+    fn begin(
+        stage: &'s Stage<'s>,
+        slot: usize,
+        volume: &'s TestVolume,
+        log: Option<&'s Log>,
+    ) -> Result<Self, String> {
         let (who, slice, share) = stage.slot(slot);
         let next = stage.board.before(slot);
         let requests = Requests::new(volume, stage.board, slot)?;
-        let mut work = Work { stage, who, slice, share, volume, requests, next };
-        for entry in stage.board.entries(slot) {
+        let mut work = Work { stage, who, slice, share, volume, log, requests, next };
+        for entry in stage.board.entries(slot, u64::MAX) {
             let op = who.plan(work.next, &work.slice, &work.share);
             let live = work.slice.live;
             let steps = if entry.end.is_none() {
                 let steps = work.settle(&op)?;
-                stage.board.end(slot, steps);
+                stage.board.end(slot, steps, work.now()?);
                 steps
             } else {
                 if entry.steps != MAYBE {
@@ -117,6 +126,14 @@ impl<'s> Work<'s> {
             work.next += 1;
         }
         Ok(work)
+    }
+
+    /// The next moment.
+    fn now(&self) -> Result<u64, String> {
+        match self.log {
+            Some(log) => log.mark().map_err(|error| format!("mark: {error}")),
+            None => Ok(self.stage.board.now()),
+        }
     }
 
     fn apply(&mut self, steps: &[Step]) {
@@ -143,7 +160,7 @@ impl<'s> Work<'s> {
             let is_there = self.look(set)? == number;
             return Ok(if is_there { 1 } else { MAYBE });
         }
-        if matches!(op, Op::Reserve(_) | Op::Release(_)) {
+        if matches!(op, Op::Reserve(_) | Op::Release(_) | Op::Flush) {
             return Ok(MAYBE);
         }
         let steps = op.steps();
@@ -250,12 +267,12 @@ impl<'s> Work<'s> {
                 let least = 1 + self.next as usize % 24;
                 self.requests.make_room(least).map_err(|what| fail(what, self.next))?;
             }
-            let index = board.begin(slot);
+            let index = board.begin(slot, self.now()?);
             self.perform(&op, index).map_err(|what| fail(what, self.next))?;
             let (steps, live) = (op.steps(), self.slice.live);
             self.apply(&steps);
             self.share(&op, steps.len() as u64, live);
-            board.end(slot, steps.len() as u64);
+            board.end(slot, steps.len() as u64, self.now()?);
             board.count(slot, op.written(self.who.space), matches!(op, Op::Look(_)));
             board.count_special(slot, is_queued, matches!(op, Op::WriteReserved(_)));
             self.next += 1;
