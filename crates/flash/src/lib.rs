@@ -62,7 +62,7 @@ pub use check::Finding;
 pub use error::{Error, Result};
 pub use info::{Identity, Info, Member, Segments, Stream, Usage, Wear, Written};
 pub use members::{Body, NewVolume, assemble, assemble_degraded, create};
-pub use open::{OpenOptions, create_at, open_device, replace_at};
+pub use open::{OpenOptions, Through, create_at, open_device, replace_at};
 pub use operations::RANGES_MAX;
 pub use queue::{Completion, Job, Queue, Request};
 pub use verify::{Damage, Verified, Verifying};

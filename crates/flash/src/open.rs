@@ -59,7 +59,12 @@ pub struct OpenOptions {
     /// Longest wait for others: those who open or close it, and those who were killed with requests
     /// under way.
     pub patience: Duration,
+    /// What the volume is to use for each of its devices: most often that itself.
+    pub through: Through,
 }
+
+/// Makes of a device what a volume uses for it, which knows the same writers.
+pub type Through = fn(Arc<FileDevice>) -> std::io::Result<Arc<dyn Device>>;
 
 impl Default for OpenOptions {
     /// In `/dev/shm`, for 64 processes, waiting for 10 seconds at most.
@@ -69,6 +74,7 @@ impl Default for OpenOptions {
             processes: 64,
             degraded: false,
             patience: Duration::from_secs(10),
+            through: |device| Ok(device),
         }
     }
 }
@@ -365,7 +371,15 @@ impl<'o> Opening<'o> {
         for path in paths {
             devices.push(Arc::new(open_device(path.as_ref())?));
         }
-        let members = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>).collect();
+        let mut members = Vec::new();
+        for device in &devices {
+            let member = (options.through)(Arc::clone(device));
+            members.push(member.map_err(|source| Error::Open {
+                device: device.name().to_owned(),
+                what: "it can't be used",
+                source,
+            })?);
+        }
         let body = match options.degraded {
             true => assemble_degraded(members)?,
             false => assemble(members)?,

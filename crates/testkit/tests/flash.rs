@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use conquest_flash::device::Device;
+use conquest_flash::device::{Access, Device, FileDevice};
 use conquest_testkit::Rng;
 use conquest_testkit::flash::crash::{Choice, crash};
 use conquest_testkit::flash::explore::{Tally, Way, explore};
-use conquest_testkit::flash::{Event, Medium, Recorder, Sweep};
+use conquest_testkit::flash::{Event, Log, Medium, Recorder, Sweep};
 
 #[test]
 fn what_a_power_cut_leaves_can_be_used() {
@@ -88,6 +88,59 @@ fn openers_know_of_each_other() {
     assert!(!other.is_anyone_entered().unwrap());
 }
 
+#[test]
+fn a_log_tells_what_openers_do_in_order() {
+    let root = std::env::temp_dir().join(format!("conquest-log-{}", std::process::id()));
+    std::fs::create_dir(&root).unwrap();
+    let path = root.join("device");
+    drop(FileDevice::create(&path, 1 << 16, 0o600, &mut |_| {}).unwrap());
+    let open = || Log::beside(Arc::new(FileDevice::open(&path, Access::Write).unwrap())).unwrap();
+    assert_eq!(open().file_count(), 1);
+    Log::begin(std::slice::from_ref(&path)).unwrap();
+    let (one, other) = (open(), open());
+    let log = Log::open(&Log::directory(&root)).unwrap();
+    assert_eq!(one.file_count(), 0);
+    one.write(4096, &[1; 4096]).unwrap();
+    assert_eq!(log.mark().unwrap(), 2);
+    other.write(0, &[2; 4096]).unwrap();
+    other.flush().unwrap();
+    let mut read = [0; 4096];
+    one.read(0, &mut read).unwrap();
+    assert_eq!(read, [2; 4096]);
+    let said = Log::load(&Log::directory(&root)).unwrap();
+    assert_eq!(said.iter().map(|(time, ..)| *time).collect::<Vec<_>>(), [0, 1, 3, 4, 5, 6]);
+    assert!(matches!(&said[2].2, Event::Write { at: 0, bytes, .. } if **bytes == [2; 4096]));
+    let mut sweep = Sweep::new(Medium::new(1 << 16));
+    for (_, device, event) in &said {
+        assert_eq!(*device, 0);
+        sweep.pass(event);
+    }
+    assert!(sweep.pending.is_empty());
+    sweep.durable.read(4096, &mut read).unwrap();
+    assert_eq!(read, [1; 4096]);
+    std::fs::remove_dir_all(&root).unwrap();
+}
+
+#[test]
+fn what_a_dead_process_was_writing_is_there_in_part() {
+    let mut counts = [0; 3];
+    for request in 0..60 {
+        let mut sweep = Sweep::new(Medium::new(1 << 16));
+        let write = Event::Write { request, at: 4096, bytes: [5; 4096].as_slice().into() };
+        let events = [write, Event::Ceased { request }, Event::Flush { request: 100 }];
+        for event in &events {
+            sweep.pass(event);
+        }
+        assert!(sweep.pending.iter().all(|pending| pending.is_done));
+        sweep.pass(&Event::Flushed { request: 100 });
+        let mut bytes = [0; 4096];
+        sweep.durable.read(4096, &mut bytes).unwrap();
+        let sectors = bytes.chunks(512).filter(|sector| **sector == [5; 512]).count();
+        counts[sectors.div_ceil(8).max(sectors / 8 * 2)] += 1;
+    }
+    assert!(counts.iter().all(|&count| count > 5), "{counts:?}");
+}
+
 /// Runs `program` with `arguments`, which has to succeed; what it prints.
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = std::process::Command::new(program).args(arguments).output().unwrap();
@@ -100,8 +153,9 @@ fn run(program: &str, arguments: &[&str]) -> String {
 #[test]
 fn what_was_acknowledged_survives_those_who_are_killed() {
     let program = env!("CARGO_BIN_EXE_kill-flash");
-    let said = run(program, &["--operations", "20000", "--openings", "20", "--mib", "24"]);
-    assert!(said.contains("0 failed"), "{said}");
+    let few = ["--operations", "20000", "--openings", "20", "--mib", "24", "--cuts", "30"];
+    let said = run(program, &few);
+    assert!(said.contains("0 failed") && said.contains("30 power cuts"), "{said}");
     let devices = ["--devices", "mirrored:2", "--operations", "5000", "--openings", "5"];
     run(program, &[&devices[..], &["--mib", "24", "--processes", "2"]].concat());
 }

@@ -1,6 +1,7 @@
 //! Crashes of volumes of the flash layer.
 //!
 //! - [`Recorder`]: a device with a totally ordered log of what is done to it.
+//! - [`Log`]: one of what several processes do to their devices, which are [`Logged`] then.
 //! - [`crash()`](crash::crash): what a power cut at some point of the log may leave.
 //! - [`scenario`]: runs of small volumes, and [`history`]: what they may hold afterwards.
 //! - [`explore`]: goes through all of it.
@@ -8,14 +9,18 @@
 pub mod crash;
 pub mod explore;
 pub mod history;
+mod logged;
 mod medium;
 mod memory;
 mod phases;
 mod recorder;
 pub mod scenario;
+mod shared_log;
 pub mod slice;
 pub mod values;
 
+pub use logged::Logged;
 pub use medium::{Medium, SECTOR};
 pub use memory::HeapMemory;
 pub use recorder::{Event, Mark, Pending, Recorder, Sweep};
+pub use shared_log::Log;

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use conquest_flash::device::{Device, Limits, MemoryDevice};
 
-use super::medium::Medium;
+use super::medium::{Medium, SECTOR};
 use crate::lock;
+use crate::rng::mix;
 
 /// What happened to a device, or was remarked by who used it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,6 +25,12 @@ pub enum Event {
     },
     /// A write returned.
     Written {
+        /// Which request.
+        request: u64,
+    },
+    /// A write that has not returned is over: its process is gone. What it has come to is there
+    /// like what other writes have, if it is there.
+    Ceased {
         /// Which request.
         request: u64,
     },
@@ -259,6 +266,10 @@ impl Sweep {
                 }
                 true
             }
+            Event::Ceased { request } => {
+                self.cease(*request);
+                true
+            }
             Event::Flush { request } => {
                 let done = self.pending.iter().filter(|pending| pending.is_done);
                 self.flushes.insert(*request, done.map(|pending| pending.request).collect());
@@ -278,5 +289,29 @@ impl Sweep {
             }
             Event::Mark(_) => false,
         }
+    }
+
+    /// Leaves of a write that has not returned what follows from its number: nothing, all, or some
+    /// sectors.
+    fn cease(&mut self, request: u64) {
+        let is_it = |pending: &Pending| pending.request == request && !pending.is_done;
+        let Some(index) = self.pending.iter().position(is_it) else {
+            return;
+        };
+        let cut = self.pending.remove(index);
+        let fate = mix(request);
+        let sectors = (cut.at..).step_by(SECTOR as usize).zip(cut.bytes.chunks(SECTOR as usize));
+        let is_there = |&(at, _): &(u64, &[u8])| match fate % 4 {
+            0 => false,
+            1 => true,
+            _ => mix(fate ^ at).is_multiple_of(2),
+        };
+        let kept = sectors.filter(is_there).map(|(at, bytes)| Pending {
+            request,
+            at,
+            bytes: bytes.into(),
+            is_done: true,
+        });
+        self.pending.splice(index..index, kept.collect::<Vec<Pending>>());
     }
 }

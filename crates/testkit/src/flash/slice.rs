@@ -1,5 +1,7 @@
 //! What a slice is to hold, and how operations change it.
 
+use std::collections::BTreeSet;
+
 use super::values::{HOLE, PER_UNIT, ZEROS, value};
 
 /// A change of a slice that happens as a whole. Blocks are those of the slice, from 0.
@@ -15,6 +17,8 @@ pub enum Step {
     Move(usize, usize, usize),
     /// Nothing of the slice: a set was written.
     Set(usize),
+    /// Nothing of the slice: other space is reserved than before.
+    Reserve,
 }
 
 /// What a slice holds: values of its blocks. A unit is nowhere as a whole or somewhere as a whole.
@@ -69,7 +73,7 @@ impl Slice {
                     self.set(from + block, HOLE, changed);
                 }
             }
-            Step::Set(_) => {}
+            Step::Set(_) | Step::Reserve => {}
         }
     }
 
@@ -80,6 +84,16 @@ impl Slice {
             self.live += usize::from(new != HOLE);
             self.live -= usize::from(old != HOLE);
         }
+    }
+
+    /// Units that are nowhere, of those that `ranges` have parts of.
+    #[must_use]
+    pub fn new_units(&self, ranges: &[(usize, usize)]) -> usize {
+        let units = |&(at, count): &(usize, usize)| {
+            (at / PER_UNIT * PER_UNIT..at + count).step_by(PER_UNIT)
+        };
+        let new = ranges.iter().flat_map(units).filter(|&at| !self.is_live(at));
+        new.collect::<BTreeSet<usize>>().len()
     }
 
     /// Whether the unit with block `at` is somewhere.

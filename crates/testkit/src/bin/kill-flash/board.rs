@@ -10,21 +10,30 @@ use crate::space::Space;
 const CLOCK: usize = 0;
 const STOP: usize = 1;
 const CAPACITY: usize = 2;
+const RESERVED: usize = 3;
 const HEADER: usize = 8;
 /// Words of a slot: operations before this round; begun in it; done in it; operations in all, with
-/// those that change nothing; bytes written; sets looked at.
+/// those that change nothing; bytes written; sets looked at; units that were reserved when this
+/// round began, and when it ended; requests to queues; writes with reserved space; requests under
+/// way.
 const BASE: usize = 0;
 const BEGUN: usize = 1;
 const DONE: usize = 2;
 const COUNT: usize = 3;
 const BYTES: usize = 4;
 const LOOKS: usize = 5;
-const SLOT: usize = 8;
+const SHARE: usize = 6;
+const NEXT_SHARE: usize = 7;
+const QUEUED: usize = 8;
+const RESERVING: usize = 9;
+const UNDER_WAY: usize = 10;
+const SLOT: usize = 16;
 /// Words of an operation in a slot's journal: when it was begun, when it had ended, what came of
-/// it.
-const ENTRY: usize = 3;
+/// it, and whether it is known to be on the devices.
+const ENTRY: usize = 4;
 
-/// What came of an operation that can't be known: others have written the same set since.
+/// What came of an operation whose process was killed in it, if that can't be known: others have
+/// written the same set since, or nothing tells whether more is reserved, or was flushed.
 pub(crate) const MAYBE: u64 = u64::MAX;
 
 /// Shared memory with all of it.
@@ -44,6 +53,8 @@ pub(crate) struct Entry {
     pub(crate) end: Option<u64>,
     /// Steps that it has made, or [`MAYBE`].
     pub(crate) steps: u64,
+    /// Whether a queue has told that it is on the devices.
+    pub(crate) has_landed: bool,
 }
 
 impl Board {
@@ -98,39 +109,63 @@ impl Board {
         &self.words[CAPACITY]
     }
 
+    /// Units that are reserved, as it was found.
+    pub(crate) fn reserved(&self) -> &AtomicU64 {
+        &self.words[RESERVED]
+    }
+
+    /// Units that slot `slot` had reserved when this round began.
+    pub(crate) fn share(&self, slot: usize) -> u64 {
+        self.slot(slot, SHARE).load(Ordering::SeqCst)
+    }
+
+    /// In the next round it has so many.
+    pub(crate) fn set_next_share(&self, slot: usize, units: u64) {
+        self.slot(slot, NEXT_SHARE).store(units, Ordering::SeqCst);
+    }
+
     /// Operations that slot `slot` had begun before this round.
     pub(crate) fn before(&self, slot: usize) -> u64 {
         self.slot(slot, BASE).load(Ordering::SeqCst)
     }
 
-    /// Begins an operation that changes something: its index in this round.
-    pub(crate) fn begin(&self, slot: usize) -> u64 {
+    /// Begins an operation at moment `now`: its index in this round.
+    pub(crate) fn begin(&self, slot: usize, now: u64) -> u64 {
         let index = self.slot(slot, BEGUN).load(Ordering::SeqCst);
-        self.entry(slot, index, 1).store(0, Ordering::SeqCst);
-        self.entry(slot, index, 0).store(self.now(), Ordering::SeqCst);
+        for word in [1, 3] {
+            self.entry(slot, index, word).store(0, Ordering::SeqCst);
+        }
+        self.entry(slot, index, 0).store(now, Ordering::SeqCst);
         self.slot(slot, BEGUN).store(index + 1, Ordering::SeqCst);
         index
     }
 
-    /// The operation that was begun last is over: `steps` of it have happened.
-    pub(crate) fn end(&self, slot: usize, steps: u64) {
+    /// The operation that was begun last is over at moment `now`: `steps` of it have happened.
+    pub(crate) fn end(&self, slot: usize, steps: u64, now: u64) {
         let index = self.slot(slot, DONE).load(Ordering::SeqCst);
         self.entry(slot, index, 2).store(steps, Ordering::SeqCst);
-        self.entry(slot, index, 1).store(self.now(), Ordering::SeqCst);
+        self.entry(slot, index, 1).store(now, Ordering::SeqCst);
         self.slot(slot, DONE).store(index + 1, Ordering::SeqCst);
     }
 
-    /// What slot `slot` has begun in this round, in order. At most the last one has not ended.
-    pub(crate) fn entries(&self, slot: usize) -> Vec<Entry> {
+    /// Operation `index` of slot `slot` in this round is on the devices.
+    pub(crate) fn land(&self, slot: usize, index: u64) {
+        self.entry(slot, index, 3).store(1, Ordering::SeqCst);
+    }
+
+    /// What slot `slot` has begun in this round before moment `cut`, in order, as it was then. At
+    /// most the last one has not ended.
+    pub(crate) fn entries(&self, slot: usize, cut: u64) -> Vec<Entry> {
         let begun = self.slot(slot, BEGUN).load(Ordering::SeqCst);
         let done = self.slot(slot, DONE).load(Ordering::SeqCst);
         let get = |index, word| self.entry(slot, index, word).load(Ordering::SeqCst);
         let entry = |index| Entry {
             begin: get(index, 0),
-            end: (index < done).then(|| get(index, 1)),
+            end: (index < done).then(|| get(index, 1)).filter(|&end| end < cut),
             steps: get(index, 2),
+            has_landed: get(index, 3) != 0,
         };
-        (0..begun).map(entry).collect()
+        (0..begun).map(entry).take_while(|entry| entry.begin < cut).collect()
     }
 
     /// Whether there is no room for another operation of slot `slot` in this round.
@@ -143,6 +178,17 @@ impl Board {
         self.slot(slot, COUNT).fetch_add(1, Ordering::Relaxed);
         self.slot(slot, BYTES).fetch_add(bytes, Ordering::Relaxed);
         self.slot(slot, LOOKS).fetch_add(is_look.into(), Ordering::Relaxed);
+    }
+
+    /// Counts a request to a queue, or a write with reserved space.
+    pub(crate) fn count_special(&self, slot: usize, is_queued: bool, is_reserved: bool) {
+        self.slot(slot, QUEUED).fetch_add(is_queued.into(), Ordering::Relaxed);
+        self.slot(slot, RESERVING).fetch_add(is_reserved.into(), Ordering::Relaxed);
+    }
+
+    /// So many requests of slot `slot` are under way.
+    pub(crate) fn under_way(&self, slot: usize) -> &AtomicU64 {
+        self.slot(slot, UNDER_WAY)
     }
 
     fn sum(&self, word: usize) -> u64 {
@@ -164,12 +210,25 @@ impl Board {
         self.sum(LOOKS)
     }
 
+    /// Requests to queues.
+    pub(crate) fn queued(&self) -> u64 {
+        self.sum(QUEUED)
+    }
+
+    /// Writes with reserved space.
+    pub(crate) fn reserving(&self) -> u64 {
+        self.sum(RESERVING)
+    }
+
     /// Begins another round: what was found is what is there. Nobody works.
     pub(crate) fn begin_round(&self) {
         for slot in 0..self.slots {
             let begun = self.slot(slot, BEGUN).swap(0, Ordering::SeqCst);
             self.slot(slot, DONE).store(0, Ordering::SeqCst);
             self.slot(slot, BASE).fetch_add(begun, Ordering::SeqCst);
+            let share = self.slot(slot, NEXT_SHARE).load(Ordering::SeqCst);
+            self.slot(slot, SHARE).store(share, Ordering::SeqCst);
+            self.under_way(slot).store(0, Ordering::SeqCst);
         }
         for (base, found) in self.base().iter().zip(self.found()) {
             base.store(found.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use conquest_flash::{Damage, Verifying};
+use conquest_flash::{Damage, Verifying, Volume};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
 
 use crate::operation::TestVolume;
 use crate::worker::Stage;
@@ -25,13 +27,8 @@ impl Stage<'_> {
     /// Examines the volume.
     pub(crate) fn examine(&self, how: Examination) -> Result<(), String> {
         let volume = self.open()?;
-        let info = volume.info().map_err(|error| format!("info: {error}"))?;
-        self.board.capacity().store(info.capacity, Ordering::SeqCst);
-        if how.check {
-            check(&volume)?;
-        }
-        self.read(&volume)?;
-        self.note_allocated(&volume)?;
+        volume.info().map_err(|error| format!("info: {error}"))?;
+        self.note(&volume, how.check)?;
         if how.verify {
             verify(&volume)?;
         }
@@ -44,8 +41,25 @@ impl Stage<'_> {
         Ok(())
     }
 
+    /// Notes what `volume` holds, and compares its index with itself and with all checksums if that
+    /// is to be checked.
+    pub(crate) fn note<M: Memory, H: Host>(
+        &self,
+        volume: &Volume<M, H>,
+        is_checked: bool,
+    ) -> Result<(), String> {
+        let usage = volume.usage();
+        self.board.capacity().store(usage.capacity, Ordering::SeqCst);
+        self.board.reserved().store(usage.reserved, Ordering::SeqCst);
+        if is_checked {
+            check(volume)?;
+        }
+        self.read(volume)?;
+        self.note_allocated(volume)
+    }
+
     /// Notes what all blocks hold.
-    fn read(&self, volume: &TestVolume) -> Result<(), String> {
+    fn read<M: Memory, H: Host>(&self, volume: &Volume<M, H>) -> Result<(), String> {
         let found = self.board.found();
         let mut bytes = Vec::new();
         let mut stripes: Vec<_> = self.space.all().collect();
@@ -68,7 +82,7 @@ impl Stage<'_> {
     }
 
     /// Tells zeros from what is nowhere, and looks for what should not be anywhere.
-    fn note_allocated(&self, volume: &TestVolume) -> Result<(), String> {
+    fn note_allocated<M: Memory, H: Host>(&self, volume: &Volume<M, H>) -> Result<(), String> {
         let found = self.board.found();
         let mut stripes: Vec<_> = self.space.all().collect();
         stripes.sort_unstable_by_key(|stripe| stripe.block);
@@ -109,7 +123,7 @@ impl Stage<'_> {
     }
 }
 
-fn check(volume: &TestVolume) -> Result<(), String> {
+fn check<M: Memory, H: Host>(volume: &Volume<M, H>) -> Result<(), String> {
     let findings = volume.check().map_err(|error| format!("check: {error}"))?;
     match findings.first() {
         Some(first) => Err(format!("check: {first} (and {} more)", findings.len() - 1)),

@@ -5,6 +5,8 @@
 use std::sync::atomic::Ordering;
 
 use crate::board::{Entry, MAYBE};
+use crate::operation::Op;
+use crate::share::{Share, divide};
 use crate::worker::Stage;
 use conquest_testkit::flash::slice::{Slice, Step};
 use conquest_testkit::flash::values::{PER_UNIT, number_of};
@@ -14,8 +16,18 @@ use conquest_testkit::flash::values::{PER_UNIT, number_of};
 pub(crate) enum Kept {
     /// Everything that had ended.
     Ended,
-    /// Everything that had ended before a flush began that has succeeded.
+    /// Everything that had ended before a flush began that has succeeded, and what queues have told
+    /// of.
     Flushed,
+    /// Everything that had ended before a flush began that has succeeded before this moment, when
+    /// the power was cut.
+    Cut(u64),
+}
+
+impl Kept {
+    fn cut(self) -> u64 {
+        if let Kept::Cut(cut) = self { cut } else { u64::MAX }
+    }
 }
 
 /// A step of a slot.
@@ -34,6 +46,10 @@ struct Made {
 struct Row {
     made: Vec<Made>,
     possible: Vec<bool>,
+    /// What is reserved after so many steps.
+    shares: Vec<Share>,
+    /// Steps of which a queue has told that they are on the devices.
+    landed: usize,
     /// How near it came, if there is no such number: how many steps, and a block that differs.
     nearest: (usize, Option<usize>),
 }
@@ -55,12 +71,19 @@ impl Stage<'_> {
         let mut flushed = 0;
         let mut rows = Vec::new();
         for slot in 0..self.space.slots() {
-            let (row, since) = self.row(slot);
+            let (row, since) = self.row(slot, kept.cut());
             flushed = flushed.max(since);
             rows.push(row);
         }
-        let counts = settle(&rows, kept, flushed, self.seen(&rows)?)?;
+        let mut seen = self.seen(&rows)?;
+        if kept == Kept::Flushed {
+            for (row, seen) in rows.iter().zip(&mut seen) {
+                *seen = row.landed.max(*seen);
+            }
+        }
+        let counts = settle(&rows, kept, flushed, seen)?;
         self.judge_sets(&rows, &counts)?;
+        self.judge_reserved(&rows, &counts)?;
         let mut verdict = Verdict::default();
         for (row, &count) in rows.iter().zip(&counts) {
             let later = row.made.get(count..).unwrap_or_default();
@@ -77,19 +100,24 @@ impl Stage<'_> {
         Ok(verdict)
     }
 
-    /// What slot `slot` has done, compared with its slice; and when its last flush began.
-    fn row(&self, slot: usize) -> (Row, u64) {
-        let (who, mut slice) = self.slot(slot);
+    /// What slot `slot` has done before moment `cut`, compared with its slice; and when its last
+    /// flush began.
+    fn row(&self, slot: usize, cut: u64) -> (Row, u64) {
+        let (who, mut slice, mut share) = self.slot(slot);
         let first = self.space.first(slot);
         let found = self.board.found()[first..first + self.space.slice].iter();
         let found: Vec<u64> = found.map(|value| value.load(Ordering::Relaxed)).collect();
         let mut comparison = Comparison::new(&slice, &found);
         let mut made = Vec::new();
-        let mut flushed = 0;
-        for (index, entry) in (self.board.before(slot)..).zip(self.board.entries(slot)) {
-            let op = who.plan(index, &slice);
-            let steps = op.steps();
-            if op == crate::operation::Op::Flush && entry.end.is_some() {
+        let mut shares = vec![share.clone()];
+        let (mut flushed, mut landed) = (0, 0);
+        for (index, entry) in (self.board.before(slot)..).zip(self.board.entries(slot, cut)) {
+            let op = who.plan(index, &slice, &share);
+            let (steps, live) = (op.steps(), slice.live);
+            if entry.steps == MAYBE && entry.end.is_some() {
+                share.doubt(&op);
+            }
+            if op == Op::Flush && entry.end.is_some() && entry.steps != MAYBE {
                 flushed = flushed.max(entry.begin);
             }
             for step in steps.into_iter().take(counted(entry)) {
@@ -100,11 +128,19 @@ impl Stage<'_> {
                 comparison.note();
                 let end = entry.end.unwrap_or(u64::MAX);
                 let is_sure = entry.steps != MAYBE || entry.end.is_none();
+                if is_sure {
+                    share.apply(&op, slice.live.saturating_sub(live));
+                }
                 made.push(Made { number, step, begin: entry.begin, end, is_sure });
+                shares.push(share.clone());
+            }
+            if entry.has_landed {
+                landed = made.len();
             }
         }
         let Comparison { possible, nearest, .. } = comparison;
-        (Row { made, possible, nearest: (nearest.1, nearest.2) }, flushed)
+        let nearest = (nearest.1, nearest.2);
+        (Row { made, possible, shares, landed, nearest }, flushed)
     }
 
     /// How many steps of each of `rows` there are at least, as sets show.
@@ -118,6 +154,27 @@ impl Stage<'_> {
             }
         }
         Ok(seen)
+    }
+
+    /// Judges what is reserved, when so many steps of each of `rows` there are at least, and
+    /// divides it among the slots.
+    fn judge_reserved(&self, rows: &[Row], counts: &[usize]) -> Result<(), String> {
+        let found = self.board.reserved().load(Ordering::SeqCst);
+        let shares: Vec<Vec<&Share>> = rows
+            .iter()
+            .zip(counts)
+            .map(|(row, &count)| {
+                let all = row.shares.iter().zip(&row.possible).skip(count);
+                all.filter(|(_, is_possible)| **is_possible).map(|(share, _)| share).collect()
+            })
+            .collect();
+        let Some(divided) = divide(found, &shares) else {
+            return Err(format!("{found} units are reserved, of {shares:?} by slots"));
+        };
+        for (slot, units) in divided.into_iter().enumerate() {
+            self.board.set_next_share(slot, units);
+        }
+        Ok(())
     }
 
     /// Judges all sets, when so many steps of each of `rows` are there at least.
@@ -264,7 +321,8 @@ mod tests {
         };
         let made: Vec<_> = times.iter().map(made).collect();
         let possible = (0..=made.len()).map(|count| possible.contains(&count)).collect();
-        Row { made, possible, nearest: (0, None) }
+        let shares = vec![Share::new(0, 0); made.len() + 1];
+        Row { made, possible, shares, landed: 0, nearest: (0, None) }
     }
 
     #[test]

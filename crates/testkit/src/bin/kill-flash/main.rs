@@ -1,7 +1,7 @@
 //! Kills and stops real processes that work on one volume. Each thread of each process has a slice
 //! of the space, and knows what it holds; some units are everybody's. Whatever is killed, all that
-//! was acknowledged is there; and if the index is lost with that, all that was flushed, and of the
-//! rest the first operations in their order, each whole.
+//! was acknowledged is there; and if the index is lost with that, or the power is cut, all that was
+//! flushed, and of the rest the first operations in their order, each whole.
 
 mod board;
 mod examine;
@@ -14,7 +14,10 @@ mod operation;
 #[allow(dead_code, reason = "other programs use the rest")]
 mod os;
 mod place;
+mod power;
+mod requests;
 mod rounds;
+mod share;
 mod space;
 mod worker;
 
@@ -29,7 +32,7 @@ use rounds::Run;
 const USAGE: &str = "\
 usage: kill-flash [--operations N] [--openings N] [--seed S] [--processes P] [--threads T]
                   [--full PERCENT] [--mib N] [--segment UNITS]
-                  [--devices 1|striped:N|mirrored:N] [--directory DIR] [--kills N]
+                  [--devices 1|striped:N|mirrored:N] [--directory DIR] [--cuts N] [--kills N]
   --operations N    in all, 10000000 unless told otherwise
   --openings N      in how many rounds, each of which ends with all processes closing the volume or
                     killed, 1000 unless told otherwise
@@ -37,7 +40,9 @@ usage: kill-flash [--operations N] [--openings N] [--seed S] [--processes P] [--
   --full PERCENT    of what the volume can hold is in use at least, 85 unless told otherwise
   --mib N           that the devices have together, 64 unless told otherwise
   --directory DIR   where the devices are; in memory unless told otherwise
-  --kills N         a slice: N openings and 100 N operations";
+  --cuts N          moments of rounds in which a log is kept at which the power is cut, 1000 unless
+                    told otherwise
+  --kills N         a slice: N openings, 100 N operations and N / 4 cuts";
 
 /// Percent of what the volume can hold that come and go.
 pub(crate) const LEAST_BELOW: u64 = 7;
@@ -54,6 +59,7 @@ pub(crate) struct Plan {
     segment: u64,
     devices: Devices,
     directory: Option<PathBuf>,
+    cuts: u64,
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Plan> {
@@ -68,6 +74,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Plan> {
         segment: 64,
         devices: Devices::parse("1")?,
         directory: None,
+        cuts: 1000,
     };
     while let Some(argument) = arguments.next() {
         let value = arguments.next()?;
@@ -83,7 +90,11 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Option<Plan> {
             "--segment" => plan.segment = number?,
             "--devices" => plan.devices = Devices::parse(&value)?,
             "--directory" => plan.directory = Some(value.into()),
-            "--kills" => (plan.operations, plan.openings) = (number?.max(1) * 100, number?.max(1)),
+            "--cuts" => plan.cuts = number?,
+            "--kills" => {
+                plan.openings = number?.max(1);
+                (plan.operations, plan.cuts) = (plan.openings * 100, plan.openings / 4);
+            }
             _ => return None,
         }
     }

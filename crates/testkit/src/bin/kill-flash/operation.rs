@@ -1,12 +1,13 @@
 //! Operations: which one is next follows from the seed, the slot, the operation's number and what
 //! the slice holds, so that nobody has to write down what was done.
 
-use conquest_flash::Volume;
+use conquest_flash::{Error, Volume};
 use conquest_pm::media::{Mapped, OsHost};
 use conquest_testkit::Rng;
 use conquest_testkit::flash::slice::{Slice, Step, trim};
 use conquest_testkit::flash::values::{BLOCK, PER_UNIT, fill, value};
 
+use crate::share::Share;
 use crate::space::{Space, far_of};
 
 /// A volume as processes have it.
@@ -33,7 +34,20 @@ pub(crate) enum Op {
     Look(usize),
     /// Asks what is allocated from here on.
     Allocated(usize),
+    /// Writes with space that is reserved, as much of it as these ranges take.
+    WriteReserved(Vec<(usize, usize)>),
+    Reserve(u64),
+    Release(u64),
+    /// Reserves more than there is, which has to be refused.
+    ReserveAll,
+    /// Writes by the slot's queue.
+    QueueWrite(usize, usize),
+    /// Reads by it.
+    QueueRead(usize, usize),
 }
+
+/// Operations that are of one kind: many by a queue, or few.
+const PHASE: u64 = 96;
 
 /// Who does operations.
 #[derive(Clone, Copy)]
@@ -51,8 +65,52 @@ impl Who<'_> {
         index * self.space.slots() as u64 + self.slot as u64 + 1
     }
 
-    /// The `index`-th operation of the slot, when its slice is `slice`.
-    pub(crate) fn plan(&self, index: u64, slice: &Slice) -> Op {
+    /// The `index`-th operation of the slot, when its slice is `slice`, and it has `share`
+    /// reserved.
+    pub(crate) fn plan(&self, index: u64, slice: &Slice, share: &Share) -> Op {
+        let mut rng = Rng::stream(self.seed ^ (self.slot as u64) << 48, index ^ (1 << 47));
+        let free = share.free(slice.live);
+        match rng.below(64) {
+            0 if free > 0 => return Op::Reserve(free),
+            1 if free > 0 => return Op::Reserve(1 + rng.below(free.min(24))),
+            2 if share.least() > 0 => return Op::Release(1 + rng.below(share.least())),
+            3 if rng.chance(1, 4) => return Op::ReserveAll,
+            _ => {}
+        }
+        let op = match self.is_deep(index) && rng.chance(7, 8) {
+            true => self.queued(&mut rng),
+            false => self.wanted(index, slice),
+        };
+        let ranges = match op {
+            Op::Write(at, count) | Op::QueueWrite(at, count) => vec![(at, count)],
+            Op::Atomic(ref ranges) => ranges.clone(),
+            _ => return op,
+        };
+        let new = slice.new_units(&ranges) as u64;
+        if new > free || rng.chance(1, 4) {
+            return match share.least() {
+                least if new <= least => Op::WriteReserved(ranges),
+                _ if new <= free => op,
+                0 => Op::Read(ranges[0].0, ranges[0].1.min(64)),
+                least => Op::Release(least),
+            };
+        }
+        op
+    }
+
+    /// Whether most operations about `index` go by the queue.
+    fn is_deep(&self, index: u64) -> bool {
+        Rng::stream(self.seed ^ (self.slot as u64) << 48, (index / PHASE) ^ (1 << 46)).chance(1, 3)
+    }
+
+    fn queued(&self, rng: &mut Rng) -> Op {
+        let most = if rng.chance(1, 8) { 64 } else { 4 };
+        let (at, count) = self.units(rng, most);
+        if rng.chance(1, 2) { Op::QueueRead(at, count) } else { Op::QueueWrite(at, count) }
+    }
+
+    /// What it would do if nothing were reserved.
+    fn wanted(&self, index: u64, slice: &Slice) -> Op {
         let mut rng = Rng::stream(self.seed ^ (self.slot as u64) << 48, index);
         let set = index as usize * self.space.slots() + self.slot;
         if set < self.space.sets.len() {
@@ -180,7 +238,14 @@ impl Who<'_> {
         self.space.block(self.slot, at)
     }
 
-    fn bytes(&self, number: u64, at: usize, count: usize) -> Vec<u8> {
+    /// The bytes of these ranges as operation `number` writes them, and from which block of the
+    /// space on.
+    fn all(&self, number: u64, ranges: &[(usize, usize)]) -> Vec<(u64, Vec<u8>)> {
+        let part = |&(at, count): &(usize, usize)| (self.block(at), self.bytes(number, at, count));
+        ranges.iter().map(part).collect()
+    }
+
+    pub(crate) fn bytes(&self, number: u64, at: usize, count: usize) -> Vec<u8> {
         let first = self.space.first(self.slot) + at;
         bytes(number, first, count)
     }
@@ -200,8 +265,13 @@ impl Op {
     /// What it changes, one thing after the other.
     pub(crate) fn steps(&self) -> Vec<Step> {
         match *self {
-            Op::Write(at, count) => vec![Step::Write(vec![(at, count)])],
-            Op::Atomic(ref ranges) => vec![Step::Write(ranges.clone())],
+            Op::Write(at, count) | Op::QueueWrite(at, count) => {
+                vec![Step::Write(vec![(at, count)])]
+            }
+            Op::Atomic(ref ranges) | Op::WriteReserved(ref ranges) => {
+                vec![Step::Write(ranges.clone())]
+            }
+            Op::Reserve(_) | Op::Release(_) => vec![Step::Reserve],
             Op::TrimFar(at, count) => vec![Step::Hole(at, count)],
             Op::Move(from, to, count) => vec![Step::Move(from, to, count)],
             Op::Set(set) => vec![Step::Set(set)],
@@ -219,12 +289,18 @@ impl Op {
     ) -> conquest_flash::Result<()> {
         match *self {
             Op::Write(at, count) => volume.write(who.block(at), &who.bytes(number, at, count)),
-            Op::Atomic(ref ranges) => {
-                let all: Vec<_> = ranges
-                    .iter()
-                    .map(|&(at, count)| (who.block(at), who.bytes(number, at, count)))
-                    .collect();
-                write_all(volume, &all)
+            Op::Atomic(ref ranges) => volume.write_atomic(&parts(&who.all(number, ranges))),
+            Op::WriteReserved(ref ranges) => {
+                volume.write_reserved(&parts(&who.all(number, ranges)))
+            }
+            Op::Reserve(units) => volume.reserve(units),
+            Op::Release(units) => volume.release(units).map(drop),
+            Op::ReserveAll => {
+                let most = volume.usage().capacity;
+                match volume.reserve(most) {
+                    Err(Error::NoSpace { .. }) => Ok(()),
+                    _ => Err(volume_is_endless(most)),
+                }
             }
             Op::Trim(at, count) => volume.trim(who.block(at), count as u64),
             Op::TrimFar(..) => {
@@ -240,19 +316,25 @@ impl Op {
                     .iter()
                     .map(|stripe| (stripe.block, bytes(number, stripe.at, stripe.len)))
                     .collect();
-                write_all(volume, &all)
+                volume.write_atomic(&parts(&all))
             }
             Op::Flush => volume.flush(),
             Op::Checkpoint => volume.checkpoint(),
-            Op::Read(..) | Op::Look(_) | Op::Allocated(_) => Ok(()),
+            Op::Read(..)
+            | Op::Look(_)
+            | Op::Allocated(_)
+            | Op::QueueRead(..)
+            | Op::QueueWrite(..) => Ok(()),
         }
     }
 
     /// Bytes that it writes.
     pub(crate) fn written(&self, space: &Space) -> u64 {
         let blocks: usize = match *self {
-            Op::Write(_, count) => count,
-            Op::Atomic(ref ranges) => ranges.iter().map(|&(_, count)| count).sum(),
+            Op::Write(_, count) | Op::QueueWrite(_, count) => count,
+            Op::Atomic(ref ranges) | Op::WriteReserved(ref ranges) => {
+                ranges.iter().map(|&(_, count)| count).sum()
+            }
             Op::Set(set) => space.sets[set].iter().map(|stripe| stripe.len).sum(),
             _ => 0,
         };
@@ -260,9 +342,14 @@ impl Op {
     }
 }
 
-fn write_all(volume: &TestVolume, all: &[(u64, Vec<u8>)]) -> conquest_flash::Result<()> {
-    let ranges: Vec<_> = all.iter().map(|(block, bytes)| (*block, bytes.as_slice())).collect();
-    volume.write_atomic(&ranges)
+fn parts(all: &[(u64, Vec<u8>)]) -> Vec<(u64, &[u8])> {
+    all.iter().map(|(block, bytes)| (*block, bytes.as_slice())).collect()
+}
+
+/// The error for a volume that reserves all that it can hold, though something is in use.
+fn volume_is_endless(units: u64) -> Error {
+    let what = "as many units were reserved as there are, and some are in use";
+    Error::Range { block: 0, count: units, what }
 }
 
 #[cfg(test)]
@@ -276,17 +363,21 @@ mod tests {
         let least = space.slice / PER_UNIT * 9 / 10;
         let who = Who { space: &space, seed: 3, slot: 1, least };
         let mut slice = Slice::new(space.first(1), vec![HOLE; space.slice]);
-        let (mut reached, mut trims) = (false, 0);
+        let mut share = Share::new(0, (space.slice / PER_UNIT + 20) as u64);
+        let (mut reached, mut trims, mut reserved) = (false, 0, 0);
         for index in 0..5000 {
-            let op = who.plan(index, &slice);
-            assert_eq!(op, who.plan(index, &slice));
+            let op = who.plan(index, &slice, &share);
+            assert_eq!(op, who.plan(index, &slice, &share));
+            let before = slice.live;
+            reserved += u32::from(matches!(op, Op::WriteReserved(_)));
             trims += u32::from(matches!(op, Op::Trim(..) | Op::TrimFar(..)));
             for step in op.steps() {
                 slice.apply(&step, who.number(index), &mut |_, _, _| {});
             }
+            share.apply(&op, slice.live.saturating_sub(before));
             reached |= slice.live >= least;
             assert!(!reached || slice.live >= least, "{op:?}: {} of {least}", slice.live);
         }
-        assert!(reached && trims > 20, "{trims}");
+        assert!(reached && trims > 20 && reserved > 100, "{trims}, {reserved}");
     }
 }

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use conquest_flash::device::FileDevice;
 use conquest_flash::{NewVolume, create_at};
 use conquest_format::volume::Arrangement;
+use conquest_testkit::flash::{Event, Log, Medium};
 
 /// What names of directories begin with; the process's number follows.
 const PREFIX: &str = "conquest-kill-flash-";
@@ -104,8 +105,51 @@ impl Place {
     /// The files of indices that there are.
     pub(crate) fn found_indices(&self) -> Result<Vec<PathBuf>, String> {
         let entries = std::fs::read_dir(&self.indices).map_err(failed("read", &self.indices))?;
-        let paths = entries.flatten().map(|entry| entry.path());
+        let paths = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
         Ok(paths.filter(|path| !self.devices.contains(path)).collect())
+    }
+
+    fn log_directory(&self) -> PathBuf {
+        Log::directory(self.directories.last().unwrap_or(&self.indices))
+    }
+
+    /// Begins a log of what is done to the devices, which nobody has open: what they hold.
+    pub(crate) fn begin_log(&self) -> Result<Vec<Medium>, String> {
+        let directory = self.log_directory();
+        Log::begin(&self.devices).map_err(failed("begin a log in", &directory))?;
+        let medium = |path: &PathBuf| {
+            let bytes = std::fs::read(path).map_err(failed("read", path))?;
+            let mut medium = Medium::new(bytes.len() as u64);
+            medium.write(0, &bytes);
+            Ok(medium)
+        };
+        self.devices.iter().map(medium).collect()
+    }
+
+    /// The log, for this process; none if there is none now.
+    pub(crate) fn log(&self) -> Result<Option<Log>, String> {
+        let directory = self.log_directory();
+        if !directory.exists() {
+            return Ok(None);
+        }
+        Log::open(&directory).map(Some).map_err(failed("open a log in", &directory))
+    }
+
+    /// All that the log says.
+    pub(crate) fn load_log(&self) -> Result<Vec<(u64, usize, Event)>, String> {
+        let directory = self.log_directory();
+        Log::load(&directory).map_err(failed("read a log in", &directory))
+    }
+
+    /// Ends the log, if there is one.
+    pub(crate) fn end_log(&self) -> Result<(), String> {
+        let directory = self.log_directory();
+        match std::fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(failed("remove", &directory)(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Removes the index, as a restart of the machine does.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use conquest_testkit::Rng;
+use conquest_testkit::flash::Medium;
 
 use crate::board::Board;
 use crate::examine::Examination;
@@ -15,6 +16,7 @@ use crate::kill::tally::Tally;
 use crate::os::child::{Child, End};
 use crate::os::memory::Shared;
 use crate::place::Place;
+use crate::power;
 use crate::space::Space;
 use crate::worker::Stage;
 use crate::{LEAST_BELOW, Plan};
@@ -29,6 +31,9 @@ const LATER: Duration = Duration::from_secs(2);
 const LATE: u64 = 40;
 /// Every so many rounds the whole index is checked.
 const CHECKED: u64 = 8;
+/// In every so many rounds a log is kept; in which of them.
+const LOGGED: u64 = 8;
+const LOGGED_AT: u64 = 3;
 
 /// How a round ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +69,13 @@ struct Figures {
     bytes: u64,
     looks: u64,
     device: u64,
+    processes: u64,
+    /// Requests to queues, and writes with reserved space.
+    queued: u64,
+    reserving: u64,
+    /// Requests of one slot that were under way when it was killed, at most; and of all slots.
+    most_killed: u64,
+    under_way: u64,
 }
 
 /// A run.
@@ -72,6 +84,8 @@ pub(crate) struct Run<'p> {
     place: Place,
     space: Space,
     board: Board,
+    /// What [`crate::power`] counts.
+    cuts: Shared,
     figures: Figures,
     rng: Rng,
 }
@@ -87,7 +101,8 @@ impl<'p> Run<'p> {
         let board = Board::new(&space, each * 4 + 64)?;
         board.capacity().store(capacity, Ordering::SeqCst);
         let figures = Figures { device, ..Figures::default() };
-        Ok(Run { plan, place, space, board, figures, rng: Rng::stream(plan.seed, 1 << 50) })
+        let cuts = Shared::of(power::WORDS)?;
+        Ok(Run { plan, place, space, board, cuts, figures, rng: Rng::stream(plan.seed, 1 << 50) })
     }
 
     fn stage(&self) -> Stage<'_> {
@@ -117,15 +132,17 @@ impl<'p> Run<'p> {
             9..13 => Ending::Kill,
             _ => Ending::Cut,
         };
+        let cuts = self.cuts_of(round);
+        let start = if cuts > 0 { self.begin_log()? } else { Vec::new() };
         let mut workers = Vec::new();
         for process in 0..self.plan.processes {
             workers.push(self.worker(process)?);
         }
-        let is_early = ending != Ending::Close && self.rng.chance(1, 10);
+        let is_early = ending != Ending::Close && cuts == 0 && self.rng.chance(1, 10);
         if is_early {
             std::thread::sleep(Duration::from_micros(self.rng.below(8000)));
         } else {
-            self.load(&mut workers, target)?;
+            self.load(&mut workers, target, cuts > 0)?;
         }
         match ending {
             Ending::Close => self.close(&mut workers)?,
@@ -135,9 +152,41 @@ impl<'p> Run<'p> {
             self.place.remove_index()?;
         }
         drop(workers);
+        if cuts > 0 {
+            self.cut_power(start, cuts, tally).map_err(|e| format!("after {ending:?}: {e}"))?;
+        }
         self.look(round, ending, tally)?;
         self.board.begin_round();
         Ok(())
+    }
+
+    /// In how many moments of round `round` the power is cut.
+    fn cuts_of(&self, round: u64) -> u64 {
+        let all = (self.plan.openings + LOGGED - 1 - LOGGED_AT) / LOGGED;
+        let before = |number: u64| self.plan.cuts * number / all.max(1);
+        match round % LOGGED == LOGGED_AT {
+            true => before(round / LOGGED + 1) - before(round / LOGGED),
+            false => 0,
+        }
+    }
+
+    /// Begins a log, with all flushed and nobody there: what the devices hold.
+    fn begin_log(&self) -> Result<Vec<Medium>, String> {
+        let how = Examination { flush: true, close: true, ..Examination::default() };
+        self.examine(how).map_err(|error| format!("before a log: {error}"))?;
+        self.place.begin_log()
+    }
+
+    /// Cuts the power at `count` moments of the log, which ends.
+    fn cut_power(&mut self, start: Vec<Medium>, count: u64, tally: &Tally) -> Result<(), String> {
+        let seed = self.rng.word();
+        let (stage, words) = (self.stage(), &self.cuts);
+        let mut child = Child::fork(|| stage.cut_power(start, (count, seed), words, tally))?;
+        // Each cut has a time limit of its own.
+        match child.wait()? {
+            End::Exit(0) => self.place.end_log(),
+            end => Err(format!("who cuts the power has ended: {end:?}")),
+        }
     }
 
     fn worker(&mut self, process: usize) -> Result<Child, String> {
@@ -148,10 +197,13 @@ impl<'p> Run<'p> {
 
     /// Lets the workers work until there were `target` operations; meanwhile kills some, and stops
     /// some for a while.
-    fn load(&mut self, workers: &mut [Child], target: u64) -> Result<(), String> {
+    fn load(&mut self, workers: &mut [Child], target: u64, is_logged: bool) -> Result<(), String> {
         let begin = self.board.operations();
         let share = target.saturating_sub(begin);
         let mut events: Vec<(u64, bool)> = Vec::new();
+        if is_logged {
+            events.extend((0..3).map(|_| (begin + self.rng.below(share), true)));
+        }
         while self.rng.chance(1, 3) && events.len() < 4 {
             events.push((begin + self.rng.below(share), self.rng.chance(3, 4)));
         }
@@ -172,7 +224,7 @@ impl<'p> Run<'p> {
             while let Some((_, is_kill)) = events.next_if(|&(at, _)| at <= now) {
                 let victim = self.rng.below(workers.len() as u64) as usize;
                 if is_kill {
-                    self.kill(&mut workers[victim])?;
+                    self.kill(victim, &mut workers[victim])?;
                     workers[victim] = self.worker(victim)?;
                 } else {
                     self.figures.stops += 1;
@@ -195,16 +247,29 @@ impl<'p> Run<'p> {
         Ok(())
     }
 
-    fn kill(&mut self, worker: &mut Child) -> Result<(), String> {
+    fn kill(&mut self, process: usize, worker: &mut Child) -> Result<(), String> {
         worker.signal(libc::SIGKILL);
+        expect_killed(worker)?;
+        self.note_killed(process);
+        Ok(())
+    }
+
+    /// Counts what a process had under way that was killed.
+    fn note_killed(&mut self, process: usize) {
         self.figures.kills += 1;
-        expect_killed(worker)
+        let threads = self.plan.threads;
+        for slot in process * threads..(process + 1) * threads {
+            let under_way = self.board.under_way(slot).swap(0, Ordering::Relaxed);
+            self.figures.most_killed = self.figures.most_killed.max(under_way);
+            self.figures.under_way += under_way;
+        }
     }
 
     fn kill_all(&mut self, workers: &mut [Child]) -> Result<(), String> {
         workers.iter().for_each(|worker| worker.signal(libc::SIGKILL));
-        self.figures.kills += workers.len() as u64;
-        workers.iter_mut().try_for_each(expect_killed)
+        workers.iter_mut().try_for_each(expect_killed)?;
+        (0..workers.len()).for_each(|process| self.note_killed(process));
+        Ok(())
     }
 
     fn close(&mut self, workers: &mut [Child]) -> Result<(), String> {
@@ -282,13 +347,17 @@ impl<'p> Run<'p> {
 
     /// What is found is what was found before.
     fn look_again(&self, when: &str, check: bool) -> Result<(), String> {
-        let values = || self.board.found().iter().map(|value| value.load(Ordering::Relaxed));
+        let values = || {
+            let found = [self.board.reserved()].into_iter().chain(self.board.found());
+            found.map(|value| value.load(Ordering::Relaxed))
+        };
         let before: Vec<u64> = values().collect();
         let how = Examination { check, flush: true, close: false, verify: false };
         self.examine(how).map_err(|error| format!("{when}: {error}"))?;
         match before.iter().zip(values()).position(|(&one, other)| one != other) {
             None => Ok(()),
-            Some(at) => Err(format!("{when}: block {at} of the model is another one")),
+            Some(0) => Err(format!("{when}: other space is reserved")),
+            Some(at) => Err(format!("{when}: block {} of the model is another one", at - 1)),
         }
     }
 
@@ -305,9 +374,14 @@ impl<'p> Run<'p> {
     }
 
     /// What there was.
-    pub(crate) fn figures(&self) -> impl fmt::Display {
+    pub(crate) fn figures(&self) -> String {
         let (operations, bytes) = (self.board.operations(), self.board.bytes());
-        Figures { operations, bytes, looks: self.board.looks(), ..self.figures }
+        let (queued, reserving) = (self.board.queued(), self.board.reserving());
+        let processes = self.plan.processes as u64;
+        let looks = self.board.looks();
+        let all =
+            Figures { operations, bytes, looks, processes, queued, reserving, ..self.figures };
+        format!("{all}\n{}", power::figures(&self.cuts))
     }
 }
 
@@ -351,13 +425,22 @@ fn capacity(plan: &Plan, place: &Place) -> Result<u64, String> {
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figures { operations, bytes, device, .. } = self;
+        let Figures { operations, bytes, device, processes, .. } = self;
         let overwrites = bytes / device.max(&1);
         writeln!(
             f,
-            "{operations} operations, {} MiB written: the devices {overwrites} times",
+            "{operations} operations by {processes} processes, {} MiB written: the devices \
+             {overwrites} times",
             bytes >> 20
         )?;
+        writeln!(
+            f,
+            "{} requests by queues, {} under way when their processes were killed, up to {} of a \
+             thread; {} writes with reserved space",
+            self.queued, self.under_way, self.most_killed, self.reserving
+        )?;
+        let killed = self.killed + self.cut + self.again;
+        writeln!(f, "{} reopenings, {killed} of them after kills", self.closed + killed)?;
         writeln!(
             f,
             "openings: {} by workers, {} after all had closed, {} after all were killed, {} after \

@@ -9,7 +9,10 @@ use crate::Plan;
 use crate::board::{Board, MAYBE};
 use crate::operation::{Op, TestVolume, Who};
 use crate::place::Place;
+use crate::requests::Requests;
+use crate::share::Share;
 use crate::space::{Space, Stripe};
+use conquest_testkit::flash::Log;
 use conquest_testkit::flash::slice::{Slice, Step};
 use conquest_testkit::flash::values::{
     BLOCK, HOLE, PER_UNIT, differing, number_of, value, value_of,
@@ -22,7 +25,7 @@ const TORN: Duration = Duration::from_secs(20);
 /// Opens the volume at `place`.
 pub(crate) fn open(place: &Place) -> Result<TestVolume, String> {
     let directory = place.indices().to_owned();
-    let options = OpenOptions { directory, ..OpenOptions::default() };
+    let options = OpenOptions { directory, through: Log::beside, ..OpenOptions::default() };
     TestVolume::open(place.devices(), &options).map_err(|error| format!("open: {error}"))
 }
 
@@ -39,8 +42,8 @@ impl Stage<'_> {
         open(self.place)
     }
 
-    /// Slot `slot`, and its slice as it was when the round began.
-    pub(crate) fn slot(&self, slot: usize) -> (Who<'_>, Slice) {
+    /// Slot `slot`, its slice as it was when the round began, and what it had reserved then.
+    pub(crate) fn slot(&self, slot: usize) -> (Who<'_>, Slice, Share) {
         let Stage { plan, space, board, .. } = *self;
         let sets: usize = space.sets.iter().flatten().map(|stripe| stripe.len / PER_UNIT).sum();
         let capacity = board.capacity().load(Ordering::Relaxed);
@@ -49,19 +52,22 @@ impl Stage<'_> {
         let first = space.first(slot);
         let base = board.base()[first..first + space.slice].iter();
         let values = base.map(|value| value.load(Ordering::Relaxed)).collect();
-        (Who { space, seed: plan.seed, slot, least }, Slice::new(first, values))
+        let budget = capacity.saturating_sub(sets as u64) / space.slots() as u64;
+        let share = Share::new(board.share(slot), budget);
+        (Who { space, seed: plan.seed, slot, least }, Slice::new(first, values), share)
     }
 
     /// Works as process `process`.
     pub(crate) fn work(&self, process: usize) -> Result<(), String> {
+        let log = self.place.log()?;
         let volume = self.open()?;
         let threads = self.plan.threads;
         let slots = process * threads..(process + 1) * threads;
         let work = || {
             std::thread::scope(|scope| {
                 let spawn = |slot| {
-                    let volume = &volume;
-                    scope.spawn(move || Work::begin(self, slot, volume)?.go_on())
+                    let (volume, log) = (&volume, log.as_ref());
+                    scope.spawn(move || Work::begin(self, slot, volume, log)?.go_on())
                 };
                 let all: Vec<_> = slots.map(spawn).collect();
                 for thread in all {
@@ -81,7 +87,11 @@ struct Work<'s> {
     stage: &'s Stage<'s>,
     who: Who<'s>,
     slice: Slice,
+    share: Share,
     volume: &'s TestVolume,
+    /// Of what is done to the devices, if there is one: it says what comes before what.
+    log: Option<&'s Log>,
+    requests: Requests<'s>,
     /// Operations of this slot, of which there is a note on the board.
     next: u64,
 }
@@ -89,27 +99,58 @@ struct Work<'s> {
 impl<'s> Work<'s> {
     /// Finds out what the slice holds: what was done in this round, and whether what was under way
     /// when the last process of this slot was killed has happened.
-    fn begin(stage: &'s Stage<'s>, slot: usize, volume: &'s TestVolume) -> Result<Self, String> {
-        let (who, slice) = stage.slot(slot);
+    fn begin(
+        stage: &'s Stage<'s>,
+        slot: usize,
+        volume: &'s TestVolume,
+        log: Option<&'s Log>,
+    ) -> Result<Self, String> {
+        let (who, slice, share) = stage.slot(slot);
         let next = stage.board.before(slot);
-        let mut work = Work { stage, who, slice, volume, next };
-        for entry in stage.board.entries(slot) {
-            let op = who.plan(work.next, &work.slice);
-            if entry.end.is_none() {
+        let requests = Requests::new(volume, stage.board, slot)?;
+        let mut work = Work { stage, who, slice, share, volume, log, requests, next };
+        for entry in stage.board.entries(slot, u64::MAX) {
+            let op = who.plan(work.next, &work.slice, &work.share);
+            let live = work.slice.live;
+            let steps = if entry.end.is_none() {
                 let steps = work.settle(&op)?;
-                stage.board.end(slot, steps);
+                stage.board.end(slot, steps, work.now()?);
+                steps
             } else {
-                let made = if entry.steps == MAYBE { 0 } else { entry.steps };
-                work.apply(&op.steps()[..made as usize]);
-            }
+                if entry.steps != MAYBE {
+                    work.apply(&op.steps()[..entry.steps as usize]);
+                }
+                entry.steps
+            };
+            work.share(&op, steps, live);
             work.next += 1;
         }
         Ok(work)
     }
 
+    /// The next moment.
+    fn now(&self) -> Result<u64, String> {
+        match self.log {
+            Some(log) => log.mark().map_err(|error| format!("mark: {error}")),
+            None => Ok(self.stage.board.now()),
+        }
+    }
+
     fn apply(&mut self, steps: &[Step]) {
         let number = self.who.number(self.next);
-        steps.iter().for_each(|step| self.slice.apply(step, number, &mut |_, _, _| {}));
+        let requests = &mut self.requests;
+        for step in steps {
+            self.slice.apply(step, number, &mut |block, _, new| requests.changed(block, new));
+        }
+    }
+
+    /// What is reserved after so many steps of `op`, before which `live` units were in use.
+    fn share(&mut self, op: &Op, steps: u64, live: usize) {
+        match steps {
+            MAYBE => self.share.doubt(op),
+            0 => {}
+            _ => self.share.apply(op, self.slice.live.saturating_sub(live)),
+        }
     }
 
     /// How many steps have happened of `op`, which somebody was in who was killed.
@@ -118,6 +159,9 @@ impl<'s> Work<'s> {
         if let Op::Set(set) = *op {
             let is_there = self.look(set)? == number;
             return Ok(if is_there { 1 } else { MAYBE });
+        }
+        if matches!(op, Op::Reserve(_) | Op::Release(_) | Op::Flush) {
+            return Ok(MAYBE);
         }
         let steps = op.steps();
         let mut first = Ok(());
@@ -149,7 +193,7 @@ impl<'s> Work<'s> {
                     self.compare(from, count)?;
                     self.compare(to, count)?;
                 }
-                Step::Set(_) => {}
+                Step::Set(_) | Step::Reserve => {}
             }
         }
         Ok(())
@@ -216,23 +260,43 @@ impl<'s> Work<'s> {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
-            let op = self.who.plan(self.next, &self.slice);
-            let number = self.who.number(self.next);
-            board.begin(slot);
-            let done = match op {
-                Op::Read(at, count) => self.compare(at, count),
-                Op::Look(set) => self.look(set).map(drop),
-                Op::Allocated(at) => self.compare_allocated(at),
-                _ => op.perform(self.who, self.volume, number).map_err(|error| error.to_string()),
-            };
-            done.map_err(|what| format!("slot {slot}, operation {}: {op:?}: {what}", self.next))?;
-            let steps = op.steps();
+            let op = self.who.plan(self.next, &self.slice, &self.share);
+            let fail = |what, next| format!("slot {slot}, operation {next}: {op:?}: {what}");
+            let is_queued = matches!(op, Op::QueueRead(..) | Op::QueueWrite(..));
+            if is_queued {
+                let least = 1 + self.next as usize % 24;
+                self.requests.make_room(least).map_err(|what| fail(what, self.next))?;
+            }
+            let index = board.begin(slot, self.now()?);
+            self.perform(&op, index).map_err(|what| fail(what, self.next))?;
+            let (steps, live) = (op.steps(), self.slice.live);
             self.apply(&steps);
-            board.end(slot, steps.len() as u64);
+            self.share(&op, steps.len() as u64, live);
+            board.end(slot, steps.len() as u64, self.now()?);
             board.count(slot, op.written(self.who.space), matches!(op, Op::Look(_)));
+            board.count_special(slot, is_queued, matches!(op, Op::WriteReserved(_)));
             self.next += 1;
         }
-        Ok(())
+        self.requests.finish()
+    }
+
+    /// Does `op`, number `index` of the round.
+    fn perform(&mut self, op: &Op, index: u64) -> Result<(), String> {
+        let number = self.who.number(self.next);
+        match *op {
+            Op::Read(at, count) => self.compare(at, count),
+            Op::Look(set) => self.look(set).map(drop),
+            Op::Allocated(at) => self.compare_allocated(at),
+            Op::QueueRead(at, count) => {
+                let values = &self.slice.values[at..at + count];
+                self.requests.read(index, (at, self.who.block(at)), values)
+            }
+            Op::QueueWrite(at, count) => {
+                let bytes = self.who.bytes(number, at, count);
+                self.requests.write(index, self.who.block(at), &bytes)
+            }
+            _ => op.perform(self.who, self.volume, number).map_err(|error| error.to_string()),
+        }
     }
 }
 
