@@ -217,8 +217,12 @@ impl Explorer<'_> {
         };
         let is_work = |event: &Event| !matches!(event, Event::Mark(_));
         let end = recording.log.iter().rposition(is_work).unwrap_or(0);
+        let is_opening = self.setup.is_tight && !way.cuts.is_empty() && rng.chance(3, 4);
+        let end = if is_opening { recording.history.recovered().min(end) } else { end };
+        // The first run has to come to where it is full.
+        let least = if self.setup.is_tight && way.cuts.is_empty() { end / 4 * 3 } else { 0 };
         let mut chosen: Vec<usize> =
-            (0..branches).map(|_| rng.below(end as u64) as usize).collect();
+            (0..branches).map(|_| least + rng.below((end - least) as u64) as usize).collect();
         chosen.sort_unstable();
         let mut watch = Watch::new(&recording.start);
         let mut sweep = Sweep::new(recording.start.clone());

@@ -45,6 +45,9 @@ pub struct Setup {
     /// Whether crashes follow each other, each after a few operations: more of them than a root
     /// can name.
     pub is_row: bool,
+    /// Whether these crashes are of a full volume, most of them while it is opened: there is
+    /// little space, and more lives than a root can name before anybody has made any.
+    pub is_tight: bool,
     /// Of so many operations one is a flush.
     flush_each: u64,
     /// Of so many operations one is a trim.
@@ -59,7 +62,10 @@ impl Setup {
     pub fn of(seed: u64) -> Setup {
         let mut rng = Rng::stream(seed, 1);
         let segments = 40 + rng.below(3) * rng.below(31);
-        let units = (segments - KEPT) * SEGMENT * (55 + rng.below(50)) / 100;
+        let is_tight = seed % 16 == 14;
+        let percent = 55 + rng.below(50);
+        let percent = if is_tight { 105 } else { percent };
+        let units = (segments - KEPT) * SEGMENT * percent / 100;
         let pick = |rng: &mut Rng, from: &[u64]| {
             from.get(rng.below(from.len() as u64) as usize).copied().unwrap_or(1)
         };
@@ -70,7 +76,8 @@ impl Setup {
             block: if rng.chance(1, 3) { 4096 } else { 512 },
             threads: if seed % 4 == 3 { 2 + rng.below(2) as u32 } else { 1 },
             operations: 150 + rng.below(250),
-            is_row: seed % 16 == 10,
+            is_row: seed % 16 == 10 || is_tight,
+            is_tight,
             flush_each: pick(&mut rng, &[3, 8, 8, 20, 60]),
             trim_each: pick(&mut rng, &[6, 20, 60]),
             checkpoint_each: pick(&mut rng, &[15, 40, 200]),
@@ -390,7 +397,7 @@ pub fn use_again(
         let operation = Operation::random(setup, rng);
         match operation.run(&volume, op) {
             Ok(()) => operation.steps(op).iter().for_each(|step| step.apply(&mut state)),
-            Err(Error::NoSpace { .. }) => {}
+            Err(Error::NoSpace { most, .. }) if needed(&volume, &operation) > most => {}
             Err(error) => return Err(format!("used again: {operation:?}: {error}")),
         }
     }
