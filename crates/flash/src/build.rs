@@ -279,16 +279,16 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 outcome => outcome.map(|()| true)?,
             };
             if is_written {
-                return self.make_space_if_short();
+                return Ok(());
             }
         }
         lives.push(Life { life, packet, place, generation });
-        self.write_root(checkpoint, &lives)?;
-        self.make_space_if_short()
+        self.write_root(checkpoint, &lives).map(drop)
     }
 
-    /// Makes the space that those before have not come to make: each life takes some.
-    fn make_space_if_short(&self) -> Result<()> {
+    /// Makes the space that those before have not come to make: each life takes some. For that the
+    /// process has to be a writer: what it has under way may land after its end.
+    pub(crate) fn make_space_if_short(&self) -> Result<()> {
         if self.count_free()? >= self.left_by(Temperature::Hot) {
             return Ok(());
         }

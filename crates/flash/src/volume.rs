@@ -69,6 +69,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         volume.build()?;
         volume.check_stamps(&body.stamps)?;
         volume.become_writer()?;
+        volume.make_space_if_short()?;
         volume.core.run(|tx| tx.set(Word::Version.at(), VERSION))?;
         Ok(volume)
     }

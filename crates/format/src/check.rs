@@ -3,6 +3,7 @@
 use core::hash::Hasher;
 
 use twox_hash::XxHash3_64;
+use twox_hash::xxhash3_64::{DEFAULT_SECRET_LENGTH, RawHasher, SecretBuffer};
 
 /// XXH3-64 of `bytes` with seed `seed`. Several pieces are chained by seeding each with the result
 /// of the one before; the first seed is 0.
@@ -11,9 +12,8 @@ pub fn checksum(seed: u64, bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, bytes)
 }
 
-/// [`checksum`] of bytes that come piece by piece.
-#[derive(Clone)]
-pub struct Checksum(XxHash3_64);
+/// [`checksum`] of bytes that come piece by piece. It takes no memory from the heap.
+pub struct Checksum(RawHasher<[u8; DEFAULT_SECRET_LENGTH]>);
 
 impl core::fmt::Debug for Checksum {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
@@ -25,7 +25,9 @@ impl Checksum {
     /// Of no bytes yet.
     #[must_use]
     pub fn new(seed: u64) -> Checksum {
-        Checksum(XxHash3_64::with_seed(seed))
+        let buffer = SecretBuffer::with_seed(seed, [0; DEFAULT_SECRET_LENGTH]);
+        // It is refused only if it is shorter than that.
+        Checksum(RawHasher::new(buffer.unwrap_or_else(|_| std::process::abort())))
     }
 
     /// `bytes` come next.

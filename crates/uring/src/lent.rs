@@ -32,8 +32,8 @@ struct UnderWay<'q> {
 }
 
 impl Queue {
-    /// Makes all of `reads`, in their order, as many at once as the queue takes and `bytes` of them,
-    /// or one; and tells `each` of every one when it is complete and others were begun in its
+    /// Makes all of `reads`, in their order, as many at once as the queue takes and `bytes` of
+    /// them, or one; and tells `each` of every one when it is complete and others were begun in its
     /// place: which, how many bytes, and its memory. It returns when all are. If the kernel can't
     /// be waited for, the process is aborted, as the memory may still be in use.
     ///

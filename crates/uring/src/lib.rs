@@ -6,8 +6,8 @@
 //! - [`Ring::run`] returns only when everything that it handed in has completed: so the memory may
 //!   be the caller's;
 //! - so does [`Queue::read_to`];
-//! - otherwise a [`Queue`] goes on while requests are under way: so the memory is its own until they have
-//!   completed.
+//! - otherwise a [`Queue`] goes on while requests are under way: so the memory is its own until
+//!   they have completed.
 
 mod buffer;
 mod lent;

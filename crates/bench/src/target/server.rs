@@ -17,7 +17,7 @@ pub(super) const NAP: Duration = Duration::from_millis(2);
 /// The kernel's number for FUSE.
 const FUSE: i64 = 0x6573_5546;
 
-/// A process that serves, with the [guardian](crate::guardian) that ends it when this is dropped,
+/// A process that serves, with the [guardian] that ends it when this is dropped,
 /// when this process ends, and if it is still there when everything should long be over: so nobody
 /// waits for it for ever.
 pub(super) struct Server {
