@@ -51,7 +51,7 @@ impl Stage<'_> {
         let log = self.place.load_log()?;
         words[EVENTS].fetch_add(log.len() as u64, Ordering::Relaxed);
         if log.is_empty() {
-            return Err("nothing was done to the devices".into());
+            return Ok(());
         }
         let mut rng = Rng::new(seed);
         let mut points: Vec<usize> =

@@ -34,6 +34,8 @@ const CHECKED: u64 = 8;
 /// In every so many rounds a log is kept; in which of them.
 const LOGGED: u64 = 8;
 const LOGGED_AT: u64 = 3;
+/// Operations of such a round, at least, though those before it have done more than they had to.
+const LOGGED_LEAST: u64 = 400;
 
 /// How a round ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,7 +144,8 @@ impl<'p> Run<'p> {
         if is_early {
             std::thread::sleep(Duration::from_micros(self.rng.below(8000)));
         } else {
-            self.load(&mut workers, target, cuts > 0)?;
+            let least = if cuts > 0 { self.board.operations() + LOGGED_LEAST } else { 0 };
+            self.load(&mut workers, target.max(least), cuts > 0)?;
         }
         match ending {
             Ending::Close => self.close(&mut workers)?,
