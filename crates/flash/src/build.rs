@@ -21,6 +21,7 @@ use crate::kinds;
 use crate::layout::Layout;
 use crate::map::{Extent, Tree};
 use crate::mirror::now;
+use crate::naming::Naming;
 use crate::newest::newest_root;
 use crate::order::Order;
 use crate::ranges::Ranges;
@@ -47,6 +48,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             packets: [const { OnceLock::new() }; index::RING as usize],
             standing: Mutex::default(),
             keeping: Keeping::default(),
+            naming: Naming::default(),
             known_free: <_>::default(),
             packets_written: <_>::default(),
             space: Turn::default(),
@@ -260,6 +262,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             (Word::NextStream, u64::MAX),
         ])?;
         self.make_ready()?;
+        self.count_free()?;
         let (place, generation) = self.stage(|change| {
             let (segment, generation) = change.begin_segment(Use::Stream, 0)?;
             // It is nobody's second choice.

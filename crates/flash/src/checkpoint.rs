@@ -56,7 +56,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         if !self.is_checkpoint_due(1) || is_left() || self.is_others_turn()? {
             return Ok(());
         }
-        let is_needless = || Ok(!self.is_checkpoint_due(1));
+        let is_needless = |_| Ok(!self.is_checkpoint_due(1));
         let _turn = match self.space.is_mine() {
             true => None,
             false => match self.take_turn_unless(is_needless)? {
@@ -69,7 +69,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Whether so many times as much has come since the last checkpoint as makes one due.
-    fn is_checkpoint_due(&self, times: u64) -> bool {
+    pub(crate) fn is_checkpoint_due(&self, times: u64) -> bool {
         let (open, _) = packet_of(self.root(Word::End));
         let packets = open.saturating_sub(self.root(Word::RootPacket));
         let size = self.root(Word::CheckpointUnits);

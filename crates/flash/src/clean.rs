@@ -4,18 +4,25 @@
 //! goes to segments for what is cold, because it has outlived what was written with it. A copy
 //! counts only if the map still leads to the original when it does: who overwrites meanwhile wins.
 
+use std::collections::VecDeque;
+use std::iter;
+
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::index::{Count, Of, Slot, Use, Word, Words, packet_of};
 use crate::relocate::Relocated;
 use crate::segments::Temperature;
+use crate::survey::Survey;
 use crate::volume::Volume;
 use crate::{Error, Result};
 
 /// One of so many segments is cleaned ahead, and most that are.
 const SHARE: u64 = 256;
-const TOGETHER: u64 = 16;
+const AHEAD_MOST: u64 = 16;
+/// Segments that are cleaned without a pause, at most.
+const BEGUN_MOST: usize = 512;
+
 /// Whether something could be done; it can't if there is no space for it.
 pub(crate) fn could(outcome: Result<()>) -> Result<bool> {
     match outcome {
@@ -25,6 +32,24 @@ pub(crate) fn could(outcome: Result<()>) -> Result<bool> {
     }
 }
 
+/// What there is, and what is missing.
+#[derive(Clone, Copy)]
+struct Needs {
+    /// As [`Survey`] has them.
+    free: u64,
+    unnamed: u64,
+    unrooted: u64,
+    /// How many are to be free, and whether they are.
+    wanted: u64,
+    is_free: bool,
+    /// Whether those who write have to wait.
+    is_urgent: bool,
+    /// How many more are to be cleaned, some ahead.
+    missing: u64,
+    /// Into how many copies may go.
+    spare: u64,
+}
+
 impl<M: Memory, H: Host> Volume<M, H> {
     /// Makes segments free, until what users write can have so many.
     ///
@@ -32,11 +57,19 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// so in passing, if there is time: so more is cleaned than is needed now, and one flush does
     /// for what was cleaned last time.
     pub(crate) fn make_space(&self, segments: u64) -> Result<()> {
-        let has_space = || Ok(self.count_free()? >= self.left_by(Temperature::Hot) + segments);
+        let enough = || self.left_by(Temperature::Hot) + segments;
+        // What this process remembers may be gone while others are free.
+        let has_space = |by_others| match by_others {
+            true => Ok(self.survey()?.free >= enough()),
+            false => Ok(self.known_free_for(self.core.as_ref(), enough())?.0 >= enough()),
+        };
+        if !self.levels_wear() && has_space(true)? {
+            return Ok(());
+        }
         let Some(_turn) = self.take_turn_unless(has_space)? else {
             return Ok(());
         };
-        let ahead = (self.layout.segments / SHARE).clamp(1, TOGETHER);
+        let _asking = self.naming.asking();
         let (mut idle, mut waits) = (0, 0);
         let mut unreadable = None;
         let mut last = 0;
@@ -50,31 +83,25 @@ impl<M: Memory, H: Host> Volume<M, H> {
         loop {
             self.check_health()?;
             self.make_ready()?;
-            let free = self.count_free()?;
+            let needs = self.needs(segments)?;
+            let Needs { free, unnamed, unrooted, is_free, .. } = needs;
             // Copying may need a segment before it gains one.
             idle = if free > last { 0 } else { idle + 1 };
             last = free;
-            let wanted = self.left_by(Temperature::Hot) + segments;
-            let (unnamed, unrooted) = self.dead_segments();
-            let is_free = free >= wanted;
-            // Those who write can go on as long as there are more than these.
-            let is_urgent = free <= self.left_by(Temperature::Hot);
-            self.space.tell();
-            let missing = (wanted + 2 * ahead).saturating_sub(free + unnamed);
-            if is_free && missing == 0 {
+            if is_free && needs.missing == 0 {
                 return Ok(());
             }
-            let spare = free.saturating_sub(self.left_by(Temperature::Cold));
-            let most = missing.min(spare).min(TOGETHER);
             let is_short = !is_free;
-            let has_done = if is_short && free + unnamed >= wanted {
-                could(self.name_durable())?
+            let is_enough = free + unnamed >= needs.wanted;
+            let is_asked = is_short && unnamed > 0 && self.naming.ask();
+            let has_done = if is_short && is_enough && !(is_asked && needs.missing > 0) {
+                self.get_named()?
             } else {
-                (unrooted > 2 * ahead + self.checkpoint_needs() && could(self.checkpoint())?)
-                    || self.clean_best(most, is_urgent, &mut unreadable)?
-                    || (is_short && unnamed > 0 && could(self.name_durable())?)
+                (self.is_rooting_due(&needs) && could(self.checkpoint())?)
+                    || self.clean_best(&needs, Some(segments), &mut unreadable)?
+                    || (is_short && unnamed > 0 && self.get_named()?)
                     || (is_short && unrooted > 0 && could(self.checkpoint())?)
-                    || (is_short && self.clean_at_last(&mut unreadable)?)
+                    || (is_short && self.clean_at_last(&needs, &mut unreadable)?)
             };
             if !has_done && self.await_holds(&mut waits)? {
                 continue;
@@ -89,6 +116,15 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
+    /// Sees to it that a flushed packet says what is durable: waits for the thread that is at it, or
+    /// does it; whether there was space for that.
+    fn get_named(&self) -> Result<bool> {
+        match self.naming.ask_and_wait() {
+            true => Ok(true),
+            false => could(self.name_durable()),
+        }
+    }
+
     /// Gets what has been left in a segment for too long out of it, if there is space for that.
     fn level(&self) -> Result<()> {
         let Some(segment) = self.laggard() else {
@@ -97,7 +133,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         if self.count_free()? <= self.left_by(Temperature::Cold) {
             return Ok(());
         }
-        self.clean(&[(segment, Temperature::Cold2)]).map(drop)
+        self.clean(iter::once((segment, Temperature::Cold2))).map(drop)
     }
 
     /// Gets what can be read out of a segment that is bad, if there is space for that.
@@ -111,29 +147,105 @@ impl<M: Memory, H: Host> Volume<M, H> {
             core.segment(segment, Of::Bad) > 0 && self.can_be_cleaned(segment, &in_use)
         };
         match (0..self.layout.segments).find(is_one) {
-            Some(segment) => self.clean(&[(segment, Temperature::Cold)]).map(drop),
+            Some(segment) => self.clean(iter::once((segment, Temperature::Cold))).map(drop),
             None => Ok(()),
         }
     }
 
-    /// Cleans up to `most` segments, those that gain most, or, if space `is_short`, most at once;
-    /// whether there was any, and space for it. Why something is `unreadable` there, if it is.
+    /// What there is, and what is missing for users to have `segments` free ones.
+    fn needs(&self, segments: u64) -> Result<Needs> {
+        let Survey { free, unnamed, unrooted } = self.survey()?;
+        // Those who write can go on as long as there are more than these.
+        let left = self.left_by(Temperature::Hot);
+        self.space.tell();
+        let (wanted, ahead) = (left + segments, self.ahead());
+        Ok(Needs {
+            free,
+            unnamed,
+            unrooted,
+            wanted,
+            is_free: free >= wanted,
+            is_urgent: free <= left,
+            missing: (wanted + 2 * ahead).saturating_sub(free + unnamed),
+            spare: free.saturating_sub(self.left_by(Temperature::Cold)),
+        })
+    }
+
+    /// Segments that are cleaned ahead.
+    fn ahead(&self) -> u64 {
+        (self.layout.segments / SHARE).clamp(1, AHEAD_MOST)
+    }
+
+    /// Whether a checkpoint would free much, or is due.
+    fn is_rooting_due(&self, needs: &Needs) -> bool {
+        needs.unrooted > 2 * self.ahead() + self.checkpoint_needs() || self.is_checkpoint_due(1)
+    }
+
+    /// Cleans segments, those that gain most, or, if space is urgent, most at once, as many as it
+    /// `needs`, and goes on as long as so many `segments` are missing for users; whether there was
+    /// any, and space for it. Why something is `unreadable` there, if it is.
     fn clean_best(
         &self,
-        most: u64,
-        is_short: bool,
+        needs: &Needs,
+        segments: Option<u64>,
         unreadable: &mut Option<Error>,
     ) -> Result<bool> {
-        let victims = self.victims(most as usize, is_short).into_iter();
-        let mut victims: Vec<_> = victims.map(|victim| (victim, self.outlived(victim))).collect();
-        if victims.is_empty() {
+        let most = needs.missing.max(self.ahead()).min(needs.spare);
+        let mut next = VecDeque::from(self.choose(most, needs.is_urgent, &[]));
+        let mut begun: Vec<u64> = next.iter().map(|(segment, _)| *segment).collect();
+        if next.is_empty() {
             return Ok(false);
         }
-        // Those that are alike one after the other.
-        victims.sort_by_key(|(_, temperature)| *temperature as u64);
-        let relocated = self.clean(&victims)?;
+        let mut error = None;
+        let all = iter::from_fn(|| {
+            if let (true, None, Some(segments)) = (next.is_empty(), &error, segments) {
+                match self.choose_more(segments, &begun) {
+                    Ok(more) => next.extend(more),
+                    Err(failed) => error = Some(failed),
+                }
+                begun.extend(next.iter().map(|(segment, _)| *segment));
+            }
+            next.pop_front()
+        });
+        let relocated = self.clean(all)?;
+        if let Some(error) = error {
+            return Err(error);
+        }
         *unreadable = relocated.error.or(unreadable.take());
         Ok(relocated.units > 0 || !relocated.is_short)
+    }
+
+    /// What to clean beside what was `begun`, so that users have `segments` free ones.
+    fn choose_more(&self, segments: u64, begun: &[u64]) -> Result<Vec<(u64, Temperature)>> {
+        self.check_health()?;
+        let core = self.core.as_ref();
+        let is_under_way = |segment: &&u64| core.segment(**segment, Of::Live) > 0;
+        let under_way = begun.iter().filter(is_under_way).count() as u64;
+        let needs = self.needs(segments)?;
+        if !needs.is_free && needs.unnamed > 0 {
+            self.naming.ask();
+        }
+        let is_enough = needs.missing <= under_way || begun.len() > BEGUN_MOST;
+        if is_enough || self.is_rooting_due(&needs) {
+            return Ok(Vec::new());
+        }
+        // Looking for a few takes as long as looking for many.
+        let most = (needs.missing - under_way).max(self.ahead());
+        let spare = needs.spare.saturating_sub(under_way);
+        Ok(self.choose(most.min(spare), needs.is_urgent, begun))
+    }
+
+    /// Up to `most` segments to be cleaned, with what has outlived the rest of each: those that are
+    /// alike one after the other; none that was `begun`.
+    fn choose(&self, most: u64, is_urgent: bool, begun: &[u64]) -> Vec<(u64, Temperature)> {
+        let most = most.min(self.layout.cleaned_most()) as usize;
+        if most == 0 {
+            return Vec::new();
+        }
+        let victims = self.victims(most, is_urgent, begun).into_iter();
+        let mut victims: Vec<_> = victims.map(|victim| (victim, self.outlived(victim))).collect();
+        victims.sort_by_key(|(_, temperature)| *temperature as u64);
+        victims
     }
 
     /// What has outlived the other units of `segment`.
@@ -146,15 +258,14 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Copies what is in use in `segments` to segments for the temperature of each.
-    fn clean(&self, segments: &[(u64, Temperature)]) -> Result<Relocated> {
-        let relocated = self.relocate(segments)?;
-        for &(segment, _) in segments {
-            let of_it = relocated.unreadable.iter().filter(|found| **found == segment);
-            let units = of_it.count() as u64;
-            if units > 0 {
+    fn clean(&self, segments: impl Iterator<Item = (u64, Temperature)>) -> Result<Relocated> {
+        let mut relocated = self.relocate(segments)?;
+        relocated.unreadable.sort_unstable();
+        for of_one in relocated.unreadable.chunk_by(|one, next| one == next) {
+            if let Some(&segment) = of_one.first() {
                 self.change(|change| {
                     let at = change.tx.segment_at(segment, Of::Unreadable);
-                    Ok(change.tx.set(at, units)?)
+                    Ok(change.tx.set(at, of_one.len() as u64)?)
                 })?;
             }
         }
@@ -163,39 +274,17 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Cleans one segment with space that is kept for a checkpoint: whoever was killed while he
     /// made space may have left no other. It comes back without one.
-    fn clean_at_last(&self, unreadable: &mut Option<Error>) -> Result<bool> {
+    fn clean_at_last(&self, needs: &Needs, unreadable: &mut Option<Error>) -> Result<bool> {
         self.space.let_go(true);
-        let outcome = self.clean_best(1, true, unreadable);
+        let needs = Needs { is_urgent: true, missing: 1, spare: 1, ..*needs };
+        let outcome = self.clean_best(&needs, None, unreadable);
         self.space.let_go(false);
         outcome
     }
 
-    /// Segments in which nothing is in use, and which wait for a flush; or for a checkpoint.
-    fn dead_segments(&self) -> (u64, u64) {
-        let core = self.core.as_ref();
-        let (open, _) = packet_of(core.root(Word::End));
-        let current = self.layout.segment_of(core.packet(open, Slot::Place));
-        let (named, rooted) = (core.root(Word::Named), core.root(Word::RootPacket));
-        let next = core.root(Word::NextStream);
-        let (mut unnamed, mut unrooted) = (0, 0);
-        for segment in 0..self.layout.segments {
-            if core.segment(segment, Of::Live) > 0 || core.segment(segment, Of::Bad) > 0 {
-                continue;
-            }
-            let touched = core.segment(segment, Of::Touched);
-            match core.usage(segment).0 {
-                Use::Stream if segment == current || segment == next => {}
-                Use::Stream if core.segment(segment, Of::Last) >= rooted => unrooted += 1,
-                Use::Payload | Use::Stream if touched >= named && touched > 0 => unnamed += 1,
-                _ => {}
-            }
-        }
-        (unnamed, unrooted)
-    }
-
     /// Up to `most` segments whose cleaning gains most for what it costs, the best one first; if
     /// space `is_short`, whatever it is that others will die of.
-    fn victims(&self, most: usize, is_short: bool) -> Vec<u64> {
+    fn victims(&self, most: usize, is_short: bool, begun: &[u64]) -> Vec<u64> {
         let core = self.core.as_ref();
         let (open, _) = packet_of(core.root(Word::End));
         let in_use = self.segments_in_use();
@@ -218,7 +307,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let scores = (0..self.layout.segments).map(|segment| (score(segment), segment));
         let mut best: Vec<(f64, u64)> = Vec::with_capacity(most + 1);
         for found in scores.filter(|(score, _)| *score > 0.0) {
-            if best.len() < most || best.last().is_some_and(|(least, _)| found.0 > *least) {
+            let is_better = best.last().is_none_or(|(least, _)| found.0 > *least);
+            if (best.len() < most || is_better) && !begun.contains(&found.1) {
                 let at = best.partition_point(|(score, _)| *score >= found.0);
                 best.insert(at, found);
                 best.truncate(most);

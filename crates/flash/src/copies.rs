@@ -34,11 +34,13 @@ pub(crate) enum Bytes {
 }
 
 /// Units that were read, in the order of the space.
-pub(crate) struct Batch<'v> {
+pub(crate) struct Batch<'v, M: Memory, H: Host> {
     pub(crate) read: Vec<Lent<'v>>,
     pub(crate) units: Vec<Unit>,
     /// Where copies of them go.
     pub(crate) temperature: Temperature,
+    /// Of segments out of which they were the last ones, until they are published.
+    pub(crate) _holds: Vec<Hold<'v, M, H>>,
 }
 
 /// Units that have a copy in room of its own, of which nobody uses the segment anew meanwhile.
@@ -57,10 +59,10 @@ pub(crate) struct Copies<'v, M: Memory, H: Host> {
     /// What no write was begun for.
     left: Range<usize>,
     is_short: bool,
-    batch: Batch<'v>,
+    batch: Batch<'v, M, H>,
 }
 
-impl Batch<'_> {
+impl<M: Memory, H: Host> Batch<'_, M, H> {
     fn bytes<'b>(&'b self, unit: &'b Unit) -> &'b [u8] {
         match &unit.bytes {
             Bytes::Again(bytes) => bytes,
@@ -124,7 +126,7 @@ impl<M: Memory, H: Host> Copies<'_, M, H> {
 impl<M: Memory, H: Host> Volume<M, H> {
     /// Begins to write copies of the units of `batch`, as many as there is space for. Where they
     /// can't be written side by side they are complete when this returns.
-    pub(crate) fn begin_copies<'v>(&'v self, batch: Batch<'v>) -> Result<Copies<'v, M, H>> {
+    pub(crate) fn begin_copies<'v>(&'v self, batch: Batch<'v, M, H>) -> Result<Copies<'v, M, H>> {
         let (writes, left) = (self.writes(), 0..batch.units.len());
         let mut copies = Copies { writes, placed: Vec::new(), left, is_short: false, batch };
         let outcome = match copies.writes.can_be() {

@@ -36,7 +36,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
     ) -> Result<(u64, Option<u64>)> {
         if !self.levels_wear() {
             let (count, best) = self.known_free_for(words, left)?;
-            if count > left {
+            // Who makes space has looked at all, and does so when others come for it.
+            if count > left || !self.space.is_mine() {
                 return Ok((count, best));
             }
         }
@@ -48,7 +49,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// [`Self::free_for`] among those that are remembered.
-    fn known_free_for(&self, words: &impl Words, left: u64) -> Result<(u64, Option<u64>)> {
+    pub(crate) fn known_free_for(
+        &self,
+        words: &impl Words,
+        left: u64,
+    ) -> Result<(u64, Option<u64>)> {
         let held = self.held_segments(words)?;
         let mut known = self.known_free.lock().unwrap_or_else(PoisonError::into_inner);
         let enough = left.saturating_add(self.kept_ahead() + 1);
@@ -79,7 +84,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(free)
     }
 
-    fn remember_free(&self, free: Vec<u64>) {
+    pub(crate) fn remember_free(&self, free: Vec<u64>) {
         *self.known_free.lock().unwrap_or_else(PoisonError::into_inner) = free;
     }
 }

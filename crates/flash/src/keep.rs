@@ -39,6 +39,7 @@ struct Kept<'k>(&'k Keeping);
 impl Drop for Kept<'_> {
     fn drop(&mut self) {
         *self.0.thread.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.0.is_busy.store(false, Ordering::SeqCst);
     }
 }
 
@@ -104,14 +105,22 @@ where
             thread::sleep(MOMENT);
         }
     }
-}
 
-impl<M: Memory, H: Host> Volume<M, H> {
-    /// Makes space and writes checkpoints when called to, until it `is_over`.
+    /// Is the keeper until it `is_over`, unless there is one.
     fn keep(&self, is_over: &AtomicBool) -> Result<()> {
         let Some(_kept) = self.keeping.begin() else {
             return Ok(());
         };
+        thread::scope(|scope| {
+            scope.spawn(|| self.name_when_asked(is_over));
+            self.keep_on(is_over)
+        })
+    }
+}
+
+impl<M: Memory, H: Host> Volume<M, H> {
+    /// Makes space and writes checkpoints when called to, until it `is_over`.
+    fn keep_on(&self, is_over: &AtomicBool) -> Result<()> {
         while !is_over.load(Ordering::Acquire) {
             // Before nobody calls any more: who asks finds one or the other.
             self.keeping.is_busy.store(true, Ordering::SeqCst);

@@ -69,6 +69,21 @@ impl Layout {
         SPARE_LEAST + self.segments / SPARE_SHARE
     }
 
+    /// Segments that are cleaned at once, at most: so that much is read and written side by side.
+    pub(crate) const fn cleaned_most(&self) -> u64 {
+        match CLEANED / self.segment {
+            0 => 1,
+            most if most > CLEANED_MOST => CLEANED_MOST,
+            most => most,
+        }
+    }
+
+    /// Segments that what users write leaves to cleaning, so that it can clean many at once.
+    pub(crate) const fn cleaned_room(&self) -> u64 {
+        let (share, most) = (self.segments / CLEANED_SHARE, self.cleaned_most());
+        if share < most { share } else { most }
+    }
+
     /// Units that can have payload or be reserved.
     pub(crate) const fn capacity(&self) -> u64 {
         self.segments.saturating_sub(ANCHORS + self.spare()) * self.segment
@@ -107,3 +122,8 @@ impl Layout {
 const SPARE_LEAST: u64 = 16;
 /// One of so many segments.
 const SPARE_SHARE: u64 = 14;
+/// Units of segments that are cleaned at once, and how many segments that is at most.
+const CLEANED: u64 = 4096;
+const CLEANED_MOST: u64 = 64;
+/// One of so many segments is left to cleaning.
+const CLEANED_SHARE: u64 = 256;

@@ -19,10 +19,13 @@ use crate::map::Extent;
 use crate::reads::Reads;
 use crate::segments::Temperature;
 use crate::volume::Volume;
+use crate::writer::Hold;
 use crate::{Error, Result};
 
 /// Units that are copied at once.
 const AT_ONCE: u64 = 512;
+/// So often, before the first of them are looked at.
+const READ_AHEAD: usize = 2;
 /// Where one of so many units of a range is wanted, the range is read as a whole.
 const SPARSE: u64 = 4;
 
@@ -43,20 +46,24 @@ pub(crate) struct Relocated {
 type Original = (Extent, u64);
 
 /// Originals that are copied at once, of segments that are alike.
-struct Originals {
+struct Originals<'v, M: Memory, H: Host> {
     all: Vec<Original>,
     temperature: Temperature,
+    /// Of the segments of which these are the last ones.
+    holds: Vec<Hold<'v, M, H>>,
 }
 
 /// What is left of a segment.
-struct Left {
+struct Left<'v, M: Memory, H: Host> {
     all: VecDeque<Original>,
     temperature: Temperature,
+    /// Of the segment.
+    hold: Option<Hold<'v, M, H>>,
 }
 
 /// Originals that are being read.
 struct Reading<'v, M: Memory, H: Host> {
-    originals: Originals,
+    originals: Originals<'v, M, H>,
     /// What has all of them, in their order.
     ranges: Vec<Range<u64>>,
     reads: Reads<'v, M, H>,
@@ -64,22 +71,26 @@ struct Reading<'v, M: Memory, H: Host> {
 
 impl<M: Memory, H: Host> Volume<M, H> {
     /// Copies what is in use in `segments` elsewhere, each to where it goes with its temperature.
-    pub(crate) fn relocate(&self, segments: &[(u64, Temperature)]) -> Result<Relocated> {
-        // Otherwise one might be begun anew, and the same unit come to the same place.
-        let holds: Result<Vec<_>> =
-            segments.iter().map(|(segment, _)| self.hold(*segment)).collect();
-        let _holds = holds?;
-        let (mut segments, mut left) = (
-            segments.iter().copied().peekable(),
-            Left { all: VecDeque::new(), temperature: Temperature::Cold },
-        );
-        let mut next = || self.next_originals(&mut segments, &mut left);
+    pub(crate) fn relocate(
+        &self,
+        segments: impl Iterator<Item = (u64, Temperature)>,
+    ) -> Result<Relocated> {
+        let mut segments = segments.peekable();
+        let mut left = Left { all: VecDeque::new(), temperature: Temperature::Cold, hold: None };
         let mut relocated = Relocated::default();
-        let mut reading = self.begin_reading(next()?);
+        let (mut reading, mut is_last) = (VecDeque::new(), false);
         let mut writing: Option<Copies<'_, M, H>> = None;
-        while let Some(batch) = reading.take().filter(|_| !relocated.is_short) {
+        loop {
+            while reading.len() < READ_AHEAD && !is_last && !relocated.is_short {
+                let next = self.next_originals(&mut segments, &mut left)?;
+                let begun = self.begin_reading(next);
+                is_last = begun.is_none();
+                reading.extend(begun);
+            }
+            let Some(batch) = reading.pop_front().filter(|_| !relocated.is_short) else {
+                break;
+            };
             let batch = self.read_batch(batch, &mut relocated)?;
-            reading = self.begin_reading(next()?);
             let copies = self.begin_copies(batch)?;
             relocated.is_short = copies.is_short();
             // While the next ones are read, and these are written.
@@ -94,12 +105,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// What is to be copied next: what is `left`, and what is in use in the next of `segments`.
-    fn next_originals(
-        &self,
+    fn next_originals<'v>(
+        &'v self,
         segments: &mut Peekable<impl Iterator<Item = (u64, Temperature)>>,
-        left: &mut Left,
-    ) -> Result<Originals> {
-        let (mut units, mut all) = (0, Vec::new());
+        left: &mut Left<'v, M, H>,
+    ) -> Result<Originals<'v, M, H>> {
+        let (mut units, mut all, mut holds) = (0, Vec::new(), Vec::new());
         loop {
             while let Some(next) =
                 left.all.pop_front_if(|(extent, _)| units == 0 || units + extent.len <= AT_ONCE)
@@ -107,13 +118,18 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 units += next.0.len;
                 all.push(next);
             }
+            if left.all.is_empty() {
+                holds.extend(left.hold.take());
+            }
             // Segments are read as a whole, so none is begun of which much would be left.
             let is_full = !left.all.is_empty() || units >= AT_ONCE / 2;
             let has_same = |(_, next): &(u64, Temperature)| units == 0 || *next == left.temperature;
             let next = if is_full { None } else { segments.next_if(has_same) };
             let Some((segment, temperature)) = next else {
-                return Ok(Originals { all, temperature: left.temperature });
+                return Ok(Originals { all, temperature: left.temperature, holds });
             };
+            // Otherwise it might be begun anew, and the same unit come to the same place.
+            left.hold = Some(self.hold(segment)?);
             let (mut live, generation) = self
                 .change(|change| Ok((change.live_extents(segment)?, change.tx.usage(segment).1)))?;
             live.sort_unstable_by_key(|extent| extent.place);
@@ -125,11 +141,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Copies one unit elsewhere, if it is at `place` and can be read.
     pub(crate) fn copy_unit(&self, unit: u64, place: u64) -> Result<()> {
         let segment = self.layout.segment_of(place);
-        let _hold = self.hold(segment)?;
+        let hold = self.hold(segment)?;
         let generation = self.change(|change| Ok(change.tx.usage(segment).1))?;
         let original = (Extent { unit, place, len: 1 }, generation);
         let mut relocated = Relocated::default();
-        let originals = Originals { all: vec![original], temperature: Temperature::Cold };
+        let temperature = Temperature::Cold;
+        let originals = Originals { all: vec![original], temperature, holds: vec![hold] };
         if let Some(batch) = self.begin_reading(originals) {
             let batch = self.read_batch(batch, &mut relocated)?;
             let copies = self.begin_copies(batch)?;
@@ -141,7 +158,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Begins to read `originals`, of segments that the caller holds; none if there are none. Where
     /// the map leads elsewhere by now, anything may be read, which is then in vain.
-    fn begin_reading(&self, originals: Originals) -> Option<Reading<'_, M, H>> {
+    fn begin_reading<'v>(&'v self, originals: Originals<'v, M, H>) -> Option<Reading<'v, M, H>> {
         if originals.all.is_empty() {
             return None;
         }
@@ -157,13 +174,13 @@ impl<M: Memory, H: Host> Volume<M, H> {
         &'v self,
         reading: Reading<'v, M, H>,
         relocated: &mut Relocated,
-    ) -> Result<Batch<'v>> {
+    ) -> Result<Batch<'v, M, H>> {
         let Reading { originals, ranges, reads } = reading;
         let read = reads.finish()?;
         let unit = self.layout.unit as usize;
         let mut units = Vec::new();
         let mut known = ranges.iter().zip(&read).enumerate().peekable();
-        for (extent, generation) in originals.all {
+        for &(extent, generation) in &originals.all {
             // Both are in the order of their places, segment by segment.
             while known.next_if(|(_, (range, _))| !range.contains(&extent.place)).is_some() {}
             let Some(&(which, (range, bytes))) = known.peek() else {
@@ -184,7 +201,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
             }
         }
         units.sort_unstable_by_key(|found| found.unit);
-        Ok(Batch { read, units, temperature: originals.temperature })
+        let Originals { temperature, holds, .. } = originals;
+        Ok(Batch { read, units, temperature, _holds: holds })
     }
 
     /// Ranges of the medium that have all of `originals`, each in one of them, in their order.

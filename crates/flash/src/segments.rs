@@ -69,7 +69,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Free segments that payload of `temperature` leaves.
     pub(crate) fn left_by(&self, temperature: Temperature) -> u64 {
         match temperature {
-            Temperature::Hot => self.checkpoint_needs() + HOT_LEAVES,
+            Temperature::Hot => self.checkpoint_needs() + HOT_LEAVES + self.layout.cleaned_room(),
             Temperature::Cold | Temperature::Cold2 if self.space.is_let_go() => COLD_LEAVES,
             Temperature::Cold | Temperature::Cold2 => self.checkpoint_needs() + COLD_LEAVES,
         }

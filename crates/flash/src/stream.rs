@@ -22,6 +22,9 @@ use crate::segments::Temperature;
 /// Bytes of payload after which somebody flushes: what recovery has to read again at most.
 pub(crate) const UNFLUSHED_MAX: u64 = 64 << 20;
 
+/// Units that a packet still takes, of which fewer are left where more are wanted.
+const SCRAP: u64 = 5;
+
 impl<M: Memory, H: Host> Change<'_, M, H> {
     /// Adds `record`. If it is the `last` of those that happen together, they count from now on.
     pub(crate) fn append(&mut self, record: &Record<'_>, last: bool) -> Step<()> {
@@ -66,20 +69,23 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     pub(crate) fn put_inline(&mut self, bytes: &[u8]) -> Step<(u64, u64, u64)> {
         let layout = self.volume.layout;
         let wanted = bytes.len() as u64 / layout.unit;
-        let (mut packet, words) = packet_of(self.tx.root(Word::End));
-        let mut payload = self.tx.root(Word::Payload);
-        let room = |change: &Self, packet: u64| {
-            let place = change.tx.packet(packet, Slot::Place);
-            layout.payload_units().min(layout.rest_of(place) - 1)
-        };
-        // The record is to be in the same packet, if it is not a long one.
-        let is_full = words + 3 + wanted.div_ceil(2) > layout.record_room();
-        if is_full || payload >= room(self, packet) {
+        let (mut packet, mut payload, mut rest);
+        loop {
+            let words;
+            (packet, words) = packet_of(self.tx.root(Word::End));
+            payload = self.tx.root(Word::Payload);
+            let place = self.tx.packet(packet, Slot::Place);
+            rest = layout.payload_units().min(layout.rest_of(place) - 1).saturating_sub(payload);
+            // The record is to be in the same packet, if it is not a long one; and what is written
+            // together in one piece, unless that would leave much of the packet.
+            let is_full = words + 3 + wanted.div_ceil(2) > layout.record_room();
+            let least = wanted.min(layout.payload_units()).clamp(1, SCRAP);
+            if !is_full && rest >= least {
+                break;
+            }
             self.seal()?;
-            packet += 1;
-            payload = 0;
         }
-        let count = wanted.min(room(self, packet) - payload);
+        let count = wanted.min(rest);
         let part = bytes.get(..(count * layout.unit) as usize).unwrap_or_default();
         let start = (1 + payload) * layout.unit;
         self.volume.core.copy_aside(self.packet_run(packet)?, start, part)?;

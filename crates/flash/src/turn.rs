@@ -20,6 +20,8 @@ use crate::volume::Volume;
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     thread: Mutex<Option<ThreadId>>,
+    /// A thread that helps the one whose turn it is, and is done before that gives it up.
+    helper: Mutex<Option<ThreadId>>,
     /// Somebody else has it now, or nobody; or there may be what others wait for.
     changed: Condvar,
     /// Whether what is kept for checkpoints is let go, by whoever has the turn.
@@ -44,10 +46,24 @@ const PAUSE: Duration = Duration::from_millis(1);
 const WAITS: u32 = 5000;
 
 impl Turn {
-    /// Whether the calling thread has the turn.
+    /// Whether the calling thread has the turn, or helps who has it.
     pub(crate) fn is_mine(&self) -> bool {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        *thread == Some(thread::current().id())
+        let me = Some(thread::current().id());
+        let is_me = |thread: &Mutex<Option<ThreadId>>| {
+            *thread.lock().unwrap_or_else(PoisonError::into_inner) == me
+        };
+        is_me(&self.thread) || is_me(&self.helper)
+    }
+
+    /// Does `work` for the thread that has the turn, which waits for that before it gives it up.
+    pub(crate) fn help<T>(&self, work: impl FnOnce() -> T) -> T {
+        let set = |thread| {
+            *self.helper.lock().unwrap_or_else(PoisonError::into_inner) = thread;
+        };
+        set(Some(thread::current().id()));
+        let done = work();
+        set(None);
+        done
     }
 
     /// Lets go what is kept for checkpoints, or not any more.
@@ -98,24 +114,25 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Waits for the turn, which the calling thread does not have.
     pub(crate) fn take_turn(&self) -> Result<Shared<'_, M, H>> {
         loop {
-            if let Some(shared) = self.take_turn_unless(|| Ok(false))? {
+            if let Some(shared) = self.take_turn_unless(|_| Ok(false))? {
                 return Ok(shared);
             }
         }
     }
 
     /// Waits for the turn, which the calling thread does not have; none if that `is_needless`
-    /// before, because those who have it have done what it is for.
+    /// before, because those who have it have done what it is for: it is told whether they may be
+    /// of another process.
     pub(crate) fn take_turn_unless(
         &self,
-        is_needless: impl Fn() -> Result<bool>,
+        is_needless: impl Fn(bool) -> Result<bool>,
     ) -> Result<Option<Shared<'_, M, H>>> {
         let taken = loop {
             if let Some(taken) = self.space.take() {
                 break taken;
             }
             self.check_health()?;
-            if is_needless()? {
+            if is_needless(false)? {
                 return Ok(None);
             }
         };
@@ -126,7 +143,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 if self.pass_turn(holder, self.writing.number)? {
                     return Ok(Some(Shared { volume: self, _taken: taken }));
                 }
-            } else if is_needless()? {
+            } else if is_needless(true)? {
                 return Ok(None);
             } else {
                 thread::sleep(PAUSE);

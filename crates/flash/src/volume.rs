@@ -14,6 +14,7 @@ use crate::keep::Keeping;
 use crate::layout::Layout;
 use crate::map::Tree;
 use crate::members::Body;
+use crate::naming::Naming;
 use crate::open::Opened;
 use crate::order::Order;
 use crate::turn::Turn;
@@ -43,6 +44,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) standing: Mutex<Standing>,
     /// The thread that works in the background.
     pub(crate) keeping: Keeping,
+    /// The thread that helps who makes space.
+    pub(crate) naming: Naming,
     /// Segments that were free when this process looked last.
     pub(crate) known_free: Mutex<Vec<u64>>,
     /// Told of when packets were written.

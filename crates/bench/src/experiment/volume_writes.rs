@@ -25,6 +25,9 @@ pub(super) struct VolumeWrites;
 
 /// Requests under way at once.
 const DEPTH: u32 = 32;
+/// So many slices are one where writing is sustained: what cleaning is behind with at its end is
+/// waited for.
+const LONGER: u32 = 10;
 /// With many under way, one flush comes after so many writes.
 const BETWEEN_FLUSHES: u64 = 1000;
 
@@ -89,23 +92,25 @@ impl Experiment for VolumeWrites {
     }
 
     fn points(&self, size: Size, _: &Caches) -> Vec<Parameters> {
-        let point = |mebibytes, segment, [ageing, overwrites]: [u64; 2], slices, slice| {
+        let point = |mebibytes, fill, segment, [ageing, overwrites]: [u64; 2], slices, slice| {
             Parameters::of(&[
                 ("mebibytes", mebibytes),
-                ("fill", 80),
+                ("fill", fill),
                 ("segment", segment),
                 ("ageing", ageing),
                 ("overwrites", overwrites),
+                ("depth", 256),
                 ("in_order", 1),
                 ("slices", slices),
                 ("slice", slice),
             ])
         };
-        vec![match size {
-            Size::Smoke => point(16, 16, [50, 20], 1, 5),
-            Size::Short => point(512, 0, [200, 100], 20, 50),
-            Size::Full => point(4096, 0, [200, 100], 50, 100),
-        }]
+        // What is nearly empty takes no cleaning yet.
+        match size {
+            Size::Smoke => vec![point(16, 80, 16, [50, 20], 1, 5)],
+            Size::Short => [30, 80].map(|fill| point(512, fill, 0, [200, 100], 20, 50)).to_vec(),
+            Size::Full => [30, 80].map(|fill| point(4096, fill, 0, [200, 100], 50, 100)).to_vec(),
+        }
     }
 
     fn need(&self, parameters: &Parameters) -> Result<Need, String> {
@@ -114,6 +119,7 @@ impl Experiment for VolumeWrites {
         in_range(parameters, "segment", 0..=1 << 16)?;
         in_range(parameters, "ageing", 0..=10_000)?;
         in_range(parameters, "overwrites", 1..=10_000)?;
+        in_range(parameters, "depth", 1..=4096)?;
         in_range(parameters, "in_order", 1..=256)?;
         in_range(parameters, "slices", 1..=1 << 20)?;
         in_range(parameters, "slice", 1..=60_000)?;
@@ -145,7 +151,8 @@ impl Experiment for VolumeWrites {
         };
         aged.volume.with_keeper(|| {
             writing.flushed(run)?;
-            writing.sustained(run, units * number("overwrites") / 100, number("in_order") as u32)
+            let depths = [number("depth") as u32, number("in_order") as u32];
+            writing.sustained(run, units * number("overwrites") / 100, depths)
         })
     }
 }
@@ -269,18 +276,19 @@ impl Writing<'_> {
     }
 
     /// At least `units` writes, without an end to cleaning; in turn with writes of the device in
-    /// order, `depth` under way at once.
-    fn sustained(&self, run: &mut Run<'_>, units: u64, depth: u32) -> Outcome<()> {
+    /// order, so many of each under way at once.
+    fn sustained(&self, run: &mut Run<'_>, units: u64, depths: [u32; 2]) -> Outcome<()> {
+        let [depth, in_order] = depths;
         run.begin_all();
         let mut times = Vec::with_capacity(units as usize);
-        let mut buffers = flow::buffers(DEPTH as usize, self.unit())?;
-        let mut beside = flow::buffers(depth as usize, &self.content)?;
-        let queue = self.aged.volume.queue(DEPTH).map_err(failed("make a queue"))?;
+        let mut buffers = flow::buffers(depth as usize, self.unit())?;
+        let mut beside = flow::buffers(in_order as usize, &self.content)?;
+        let queue = self.aged.volume.queue(depth).map_err(failed("make a queue"))?;
         let mut volume = Ours(queue);
-        let mut device = Raw::new(&self.aged.file, depth, self.ageing.bytes)?;
+        let mut device = Raw::new(&self.aged.file, in_order, self.ageing.bytes)?;
         let told = || self.aged.volume.info().map_err(failed("look at a volume"));
         let (written, begun) = (self.aged.device.counts().written, told()?.written);
-        let slice = Until::Time(self.slice);
+        let slice = Until::Time(self.slice * LONGER);
         let (mut at, mut both) = (0, [Taken::default(); 2]);
         while both[0].units < units {
             // The first slice counts here: what it does is among what was written.
