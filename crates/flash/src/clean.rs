@@ -125,17 +125,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
-    /// Gets what has been left in a segment for too long out of it, if there is space for that.
-    fn level(&self) -> Result<()> {
-        let Some(segment) = self.laggard() else {
-            return Ok(());
-        };
-        if self.count_free()? <= self.left_by(Temperature::Cold) {
-            return Ok(());
-        }
-        self.clean(iter::once((segment, Temperature::Cold2))).map(drop)
-    }
-
     /// Gets what can be read out of a segment that is bad, if there is space for that.
     fn empty_bad(&self) -> Result<()> {
         let core = self.core.as_ref();
@@ -258,7 +247,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Copies what is in use in `segments` to segments for the temperature of each.
-    fn clean(&self, segments: impl Iterator<Item = (u64, Temperature)>) -> Result<Relocated> {
+    pub(crate) fn clean(
+        &self,
+        segments: impl Iterator<Item = (u64, Temperature)>,
+    ) -> Result<Relocated> {
         let mut relocated = self.relocate(segments)?;
         relocated.unreadable.sort_unstable();
         for of_one in relocated.unreadable.chunk_by(|one, next| one == next) {

@@ -4,6 +4,7 @@
 //! One process at a time has a volume on such devices open.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,13 +13,13 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::index::{Of, Use, Word, Words};
-use crate::segments::Room;
+use crate::segments::{Room, Temperature};
 use crate::volume::Volume;
 use crate::{Error, Result};
 
 /// Times that a segment may have been begun less often than the others on average before what is in
 /// it goes elsewhere: so many, and one for so many that these were begun.
-const LAG_LEAST: u64 = 8;
+const LAG_LEAST: u64 = 5;
 const LAG_SHARE: u64 = 20;
 
 /// How far the segments with room for payload are written, by this process.
@@ -29,6 +30,8 @@ pub(crate) struct Order {
     changed: Condvar,
     /// Whether wear is not levelled.
     is_uneven: AtomicBool,
+    /// Whether what does not change is being moved, by whoever has the turn.
+    is_levelling: AtomicBool,
 }
 
 /// Between looks at whether the volume has failed.
@@ -117,9 +120,35 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.is_ordered() && !self.order.is_uneven.load(Ordering::Relaxed)
     }
 
+    /// Gets what has been left in a segment for too long out of it, if there is space for that:
+    /// into one of its own, which is the one that is worn most.
+    pub(crate) fn level(&self) -> Result<()> {
+        let Some(segment) = self.laggard() else {
+            return Ok(());
+        };
+        if self.count_free()? <= self.left_by(Temperature::Cold) {
+            return Ok(());
+        }
+        // What cleaning copies goes on where it was afterwards: it would not stay.
+        let open = Word::OpenCold2;
+        let before = self.root(open);
+        let _hold = before.checked_sub(1).map(|before| self.hold(before)).transpose()?;
+        self.change(|change| Ok(change.tx.set(open.at(), 0)?))?;
+        self.order.is_levelling.store(true, Ordering::Relaxed);
+        let moved = self.clean(iter::once((segment, Temperature::Cold2)));
+        self.order.is_levelling.store(false, Ordering::Relaxed);
+        self.change(|change| Ok(change.tx.set(open.at(), before)?))?;
+        moved.map(drop)
+    }
+
+    /// Whether what is copied now is expected to stay.
+    pub(crate) fn is_levelling(&self) -> bool {
+        self.order.is_levelling.load(Ordering::Relaxed)
+    }
+
     /// The segment that was begun least often, if it has been left behind: what is in it does not
     /// change, and should go to one that is worn.
-    pub(crate) fn laggard(&self) -> Option<u64> {
+    fn laggard(&self) -> Option<u64> {
         if !self.levels_wear() {
             return None;
         }

@@ -278,7 +278,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         // What follows is one part: nothing is put into a segment whose record is missing, and the
         // stream does not go to the segment itself.
         self.ensure_words(BEGIN_WORDS)?;
-        let is_for_long = temperature == Temperature::Cold2 && self.volume.levels_wear();
+        let is_for_long = temperature == Temperature::Cold2 && self.volume.is_levelling();
         let (segment, generation) = self.begin_one(Use::Payload, left, is_for_long)?;
         self.append(&Record::Begin { segment, generation }, true)?;
         let age = self.tx.segment_at(segment, Of::Age);
