@@ -342,3 +342,51 @@ impl Device for FileDevice {
         locks::is_any_taken(&self.file)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_durably_is_there_from_any_memory() {
+        let name = format!("conquest-durable-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut device = FileDevice::create(&path, 1 << 22, 0o600, &mut |_| {}).unwrap();
+        // As on a device that has it: the system makes any such write durable.
+        device.properties.limits.fua = true;
+        let mut bytes = Buffer::new((1 << 21) + 4096).unwrap();
+        for (number, byte) in bytes.iter_mut().enumerate() {
+            *byte = (number % 251) as u8;
+        }
+        let block = device.limits().block as usize;
+        for (at, from, len) in [(0, 0, 4096), (8192, 1, 1 << 21), (4096, 512, block)] {
+            let written = bytes.get(from..from + len).unwrap();
+            device.write_durable(at, written).unwrap();
+            let mut found = vec![0; len];
+            device.read(at, &mut found).unwrap();
+            assert!(found == written, "{len} bytes at {at}");
+        }
+        let end = device.len();
+        assert!(device.write_durable(end, bytes.get(..4096).unwrap()).is_err());
+        device.flush().unwrap();
+        // What has failed may have been a flush.
+        device.file.set_len(4096).unwrap();
+        assert!(device.write_durable(0, bytes.get(..4096).unwrap()).is_err());
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn after_one_that_has_failed_flushes_fail() {
+        let name = format!("conquest-not-durable-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut device = FileDevice::create(&path, 1 << 20, 0o600, &mut |_| {}).unwrap();
+        device.properties.limits.fua = true;
+        assert!(device.make_durable(|| Err(broken())).is_err());
+        let bytes = vec![1; 4096];
+        assert!(device.flush().is_err() && device.write_durable(0, &bytes).is_err());
+        device.write(0, &bytes).unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+}
