@@ -2,18 +2,22 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod hooked;
+mod opening;
 mod volumes;
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, spawn};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use conquest_flash::device::{Device, MemoryDevice};
-use conquest_flash::{Error, assemble};
+use conquest_flash::device::{Device, FileDevice, MemoryDevice};
+use conquest_flash::{Error, OpenOptions, assemble};
 use conquest_format::volume::Arrangement;
+use conquest_testkit::flash::{Event, Log};
 use hooked::{Counts, Hooked, new_volume, open};
+use opening::Place;
 use volumes::{TestVolume, UNIT};
 
 /// What others do within a request is under way by then, or they are late: both have to be right.
@@ -102,7 +106,7 @@ fn nobody_waits_for_one_who_is_gone() {
     write(&one, 0);
     write(&other, 1);
     let flushing = Arc::clone(&other);
-    let (device, questions) = (devices[0].device.clone(), Arc::clone(&devices[1].counts));
+    let (device, questions) = (Arc::clone(&devices[0].device), Arc::clone(&devices[1].counts));
     devices[0].in_next_flush(move || {
         // As if it had been killed here; what it does then it had better not do.
         (0..10).for_each(|writer| device.leave(writer).unwrap());
@@ -247,6 +251,66 @@ fn many_who_flush_share_flushes() {
     println!("{calls} calls, {flushes} flushes");
     // Each is shared by those who wait for the one before it: about half of all at least.
     assert!(flushes > 0 && flushes * 3 < calls, "{calls} calls, {flushes} flushes");
+}
+
+/// The device as processes have it: what they do is logged, and flushes take a moment.
+fn through(device: Arc<FileDevice>) -> io::Result<Arc<dyn Device>> {
+    let mut device = Hooked::over(Log::beside(device)?, false);
+    device.flush_takes = A_MOMENT;
+    Ok(Arc::new(device))
+}
+
+const PROCESSES: u64 = 16;
+const ROUNDS: u64 = 20;
+
+/// What children do: they write and flush when all are there.
+#[test]
+fn as_child() {
+    let Some(words) = opening::role() else {
+        return println!("only for children");
+    };
+    let [_, directory, _, path, number] = &words[..] else { panic!("{words:?}") };
+    let options = OpenOptions { directory: directory.into(), through, ..OpenOptions::default() };
+    let volume = TestVolume::open(&[path], &options).unwrap();
+    let here = |name: &str| Path::new(directory).join(name);
+    std::fs::write(here(&format!("ready-{number}")), []).unwrap();
+    await_file(&here("go"));
+    for round in 0..ROUNDS {
+        write(&volume, number.parse::<u64>().unwrap() * 8 + round % 8);
+        volume.flush().unwrap();
+    }
+    volume.close().unwrap();
+}
+
+fn await_file(path: &Path) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !path.exists() {
+        assert!(Instant::now() < limit, "{}", path.display());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn processes_share_flushes() {
+    let place = Place::new(1, 128);
+    Log::begin(&place.paths).unwrap();
+    let start = |number: u64| {
+        let mut role = place.role("flush");
+        role.push(number.to_string());
+        opening::start(&role)
+    };
+    let children: Vec<_> = (0..PROCESSES).map(start).collect();
+    let here = |name: &str| place.options.directory.join(name);
+    (0..PROCESSES).for_each(|number| await_file(&here(&format!("ready-{number}"))));
+    std::fs::write(here("go"), []).unwrap();
+    for child in children {
+        assert!(opening::ends_well(child));
+    }
+    let log = Log::load(&Log::directory(place.paths[0].parent().unwrap())).unwrap();
+    let flushes = log.iter().filter(|(.., event)| matches!(event, Event::Flush { .. })).count();
+    let calls = PROCESSES * ROUNDS;
+    println!("{calls} calls of {PROCESSES} processes, {flushes} flushes");
+    assert!(flushes as u64 * 2 < calls, "{calls} calls, {flushes} flushes");
 }
 
 #[test]

@@ -141,9 +141,18 @@ fn all_members_of_a_mirror_have_to_have_it() {
 fn a_root_says_first_which_members_lack_it() {
     let (devices, volume) = volume(Arrangement::Mirrored, &[true, true]);
     write(&volume, 0, 1);
-    devices[1].in_next_write(|| Err(io::Error::from_raw_os_error(libc::EIO)));
+    let (asked, root) = (Arc::clone(&volume), Arc::clone(&devices[0]));
+    devices[1].in_next_write(move || {
+        root.in_next_write(move || {
+            let stream = asked.info().unwrap().stream;
+            assert!(stream.durable < stream.open, "nothing says yet which member lacks it");
+            Ok(())
+        });
+        Err(io::Error::from_raw_os_error(libc::EIO))
+    });
     volume.flush().unwrap();
-    assert_eq!(volume.info().unwrap().failed, 2);
+    let info = volume.info().unwrap();
+    assert_eq!((info.failed, info.stream.durable), (2, info.stream.open));
     // The packet; twice a root, and that it is durable.
     assert_eq!(counts(&devices), [(2, 1, 1), (0, 1, 0)]);
     // The other one alone.

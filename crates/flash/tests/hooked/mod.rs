@@ -1,4 +1,4 @@
-//! A device in memory that counts what is done to it, and in whose next request something happens.
+//! A device that counts what is done to it, and in whose next request something happens.
 // Each test program uses a part of it, and helpers fail as tests do.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
@@ -45,7 +45,7 @@ impl Counts {
 
 /// The device, by one of its openers.
 pub struct Hooked {
-    pub device: MemoryDevice,
+    pub device: Arc<dyn Device>,
     pub counts: Arc<Counts>,
     /// Longer than others.
     pub flush_takes: Duration,
@@ -66,9 +66,12 @@ impl Hooked {
     }
 
     pub fn counting(device: &MemoryDevice, fua: bool, counts: &Arc<Counts>) -> Hooked {
+        Hooked { counts: Arc::clone(counts), ..Hooked::over(Arc::new(device.as_other()), fua) }
+    }
+
+    pub fn over(device: Arc<dyn Device>, fua: bool) -> Hooked {
         let (write, flush, flush_takes) = (Hook::default(), Hook::default(), Duration::ZERO);
-        let counts = Arc::clone(counts);
-        Hooked { device: device.as_other(), counts, flush_takes, fua, write, flush }
+        Hooked { device, counts: Arc::default(), flush_takes, fua, write, flush }
     }
 
     /// Lets `what` happen in the next write of whatever kind, before it takes effect.
@@ -114,7 +117,8 @@ impl Device for Hooked {
     fn flush(&self) -> io::Result<()> {
         self.counts.flushes.fetch_add(1, Ordering::SeqCst);
         std::thread::sleep(self.flush_takes);
-        run(&self.flush)
+        run(&self.flush)?;
+        self.device.flush()
     }
 
     fn discard(&self, at: u64, len: u64) -> io::Result<()> {
