@@ -35,7 +35,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// The volume on `device` whose index is in `core`; it is there.
     pub(crate) fn over(core: Arc<Core<M, H>>, device: Arc<dyn Device>, layout: Layout) -> Self {
         Volume {
-            flushed: Mutex::default(),
+            flushes: <_>::default(),
             life: core.life(),
             core,
             device,

@@ -18,7 +18,7 @@ use crate::layout::Layout;
 /// The lock.
 pub(crate) const LOCK: u32 = 0;
 /// What this program makes and understands.
-pub(crate) const VERSION: u64 = 3;
+pub(crate) const VERSION: u64 = 4;
 /// Packets that the region keeps: each until it is on the device.
 pub(crate) const RING: u64 = 32;
 
@@ -117,6 +117,16 @@ pub(crate) enum Count {
     Checkpoints,
     /// Segments that are bad, whenever they became so.
     Bad,
+}
+
+/// The flush of the devices that others wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Flushing {
+    /// The writer who makes it, 0 if nobody does.
+    Writer = 8,
+    /// Packets below were on the devices when it began, and all that they name.
+    Below,
 }
 
 /// What stands in roots, and belongs to that.
@@ -316,6 +326,15 @@ pub(crate) trait Words {
     /// Where a count is.
     fn count_at(&self, of: Count) -> Offset {
         Offset::new(self.root(Word::Counts)).plus(of as u64 * WORD)
+    }
+
+    /// Where something is that is known of the flush under way.
+    fn flushing_at(&self, what: Flushing) -> Offset {
+        Offset::new(self.root(Word::Counts)).plus(what as u64 * WORD)
+    }
+
+    fn flushing(&self, what: Flushing) -> u64 {
+        self.word(self.flushing_at(what))
     }
 
     /// Where something is that stands in roots.

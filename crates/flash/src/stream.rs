@@ -15,6 +15,7 @@ use conquest_pm::memory::Memory;
 
 use crate::Result;
 use crate::change::{Change, Step, Stop};
+use crate::durable::{Begun, Flush};
 use crate::index::{Count, Of, RING, Slot, Stage, Use, Word, Words, packet_of, position};
 use crate::kinds;
 use crate::segments::Temperature;
@@ -254,6 +255,15 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     }
 }
 
+/// What has become of packets that were to be written.
+#[derive(Default)]
+struct Done {
+    /// Those that are on the devices.
+    written: Vec<u64>,
+    /// Whether all of them are durable, and so are all before them.
+    are_durable: bool,
+}
+
 /// Bytes of packets that are written by one request, at most.
 const AT_ONCE: u64 = 1 << 20;
 /// How long one who waits for packets that others write lets them get on.
@@ -302,26 +312,41 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
     }
 
     /// Writes packets below `to` that are sealed, not on the device, and that nobody else is
-    /// writing; if there are none, lets those who do get on a little.
-    fn write_packets(&self, to: u64) -> Result<()> {
-        let claimed = self.change(|change| change.claim_packets(to))?;
+    /// writing; if there are none, lets those who do get on a little. If that is `for_flush`, and
+    /// nothing but that was missing, they are durable then, or the flush is begun that they wait
+    /// for, which is the caller's to make.
+    pub(crate) fn write_packets(
+        &self,
+        to: u64,
+        for_flush: bool,
+    ) -> Result<Option<Flush<'_, M, H>>> {
+        let (claimed, durable) =
+            self.change(|change| Ok((change.claim_packets(to)?, change.tx.root(Word::Durable))))?;
         if claimed.is_empty() {
             let (lock, written) = &self.packets_written;
             let waiting = lock.lock().unwrap_or_else(PoisonError::into_inner);
             drop(written.wait_timeout(waiting, PATIENCE));
-            return Ok(());
+            return Ok(None);
         }
-        let mut written = Vec::new();
-        let result = self.write_claimed(&claimed, &mut written);
-        let noted = self.change(|change| change.note_written(&claimed, &written));
+        let mut done = Done::default();
+        let are_all = for_flush && claimed.iter().copied().eq(durable..to);
+        let result = self.write_claimed(&claimed, are_all, &mut done);
+        let noted = self.change(|change| {
+            change.note_written(&claimed, &done.written)?;
+            match for_flush && result.is_ok() {
+                true if done.are_durable => change.note_durable(to).map(|()| None),
+                true => change.begin_flush(to, Begun::NONE),
+                false => Ok(None),
+            }
+        });
         self.packets_written.1.notify_all();
         // Why it failed says more than that the volume has.
-        result.and(noted)
+        result.and(noted).map(|begun| begun.map(|begun| self.flush_of(begun)))
     }
 
-    /// Writes the packets that this process has `claimed`, those beside each other as one; which
-    /// ones were `written`.
-    fn write_claimed(&self, claimed: &[u64], written: &mut Vec<u64>) -> Result<()> {
+    /// Writes the packets that this process has `claimed`, those beside each other as one, and by
+    /// that makes them durable if it can, and they `are_all` that is not.
+    fn write_claimed(&self, claimed: &[u64], are_all: bool, done: &mut Done) -> Result<()> {
         // Whoever claims packets keeps them until they are noted as written.
         let packets: Vec<Packet> =
             claimed.iter().filter_map(|&number| self.sealed_packet(number)).collect();
@@ -339,17 +364,22 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
                 is_beside && end - first.place <= most
             });
             let (now, later) = rest.split_at(few.count().max(1));
-            self.write_beside(now)?;
-            written.extend(now.iter().map(|packet| packet.number));
+            let is_durable = self.write_beside(now, are_all && now.len() == claimed.len())?;
+            done.written.extend(now.iter().map(|packet| packet.number));
+            if is_durable {
+                self.note_failures()?;
+                done.are_durable = true;
+            }
             rest = later;
         }
         Ok(())
     }
 
-    /// Writes packets that are beside each other in a segment.
-    fn write_beside(&self, packets: &[Packet]) -> Result<()> {
+    /// Writes packets that are beside each other in a segment, durably if they `may_be` all that is
+    /// not; whether they are then.
+    fn write_beside(&self, packets: &[Packet], may_be: bool) -> Result<bool> {
         let Some(first) = packets.first() else {
-            return Ok(());
+            return Ok(false);
         };
         // So that nobody uses the segment before the last of this has landed, if we die.
         let _hold = self.hold(self.layout.segment_of(first.place))?;
@@ -361,116 +391,30 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
             self.copy_packet(packet, part);
             rest = behind;
         }
+        if may_be && self.can_write_durably(packets, &bytes) {
+            return self.write_durably(first.place, &bytes).map(|()| true);
+        }
         let outcome = self.write_units(first.place, &bytes);
         if outcome.is_err() && self.is_ordered() {
             // Nobody can write to that place any more.
             self.fail()?;
         }
-        outcome
-    }
-
-    /// Sees to it that packets below `target`, which are sealed, are on the devices.
-    fn write_below(&self, target: u64) -> Result<()> {
-        while self.root(Word::Written) < target {
-            self.check_health()?;
-            self.write_packets(target)?;
-        }
-        Ok(())
+        outcome.map(|()| false)
     }
 
     /// Sees to it that all that is sealed is on the devices.
     pub(crate) fn write_all_sealed(&self) -> Result<()> {
         let (open, _) = packet_of(self.root(Word::End));
-        self.write_below(open)
+        while self.root(Word::Written) < open {
+            self.check_health()?;
+            self.write_packets(open, false)?;
+        }
+        Ok(())
     }
 
     /// Writes what is sealed.
     pub(crate) fn write_sealed(&self) -> Result<()> {
         let (open, _) = packet_of(self.root(Word::End));
-        self.write_packets(open)
-    }
-
-    /// Makes everything durable that was complete when this was called, by whomever: writes, trims
-    /// and all else that has returned.
-    ///
-    /// # Errors
-    /// Of the devices: the volume has failed then, for all processes.
-    pub fn flush(&self) -> Result<()> {
-        let target = self.change(|change| change.seal_all())?;
-        self.flush_to(target)
-    }
-
-    /// Makes packets below `target` durable, and all that they name.
-    pub(crate) fn flush_to(&self, target: u64) -> Result<()> {
-        if self.root(Word::Durable) >= target {
-            return self.check_health();
-        }
-        self.write_below(target)?;
-        self.flush_devices(target)?;
-        self.change(|change| {
-            if change.tx.root(Word::Durable) < target {
-                change.tx.set(Word::Durable.at(), target)?;
-                change.tx.set(Word::Unflushed.at(), 0)?;
-            }
-            let last = target - 1;
-            if change.tx.packet(last, Slot::Number) == last {
-                let named = change.tx.packet(last, Slot::Durable);
-                if named > change.tx.root(Word::Named) {
-                    change.tx.set(Word::Named.at(), named)?;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Flushes the devices once packets below `target` are on them. Of several threads one does it
-    /// for all whose packets were there when it began.
-    fn flush_devices(&self, target: u64) -> Result<()> {
-        let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
-        if *flushed >= target {
-            return Ok(());
-        }
-        let written = self.root(Word::Written);
-        self.flush_now()?;
-        *flushed = written.max(target);
-        Ok(())
-    }
-
-    /// Flushes the devices: all that was written before, whether the stream names it or not.
-    pub(crate) fn flush_now(&self) -> Result<()> {
-        self.flush_members()?;
-        self.note_failures()
-    }
-
-    /// Flushes the members that have not failed.
-    pub(crate) fn flush_members(&self) -> Result<()> {
-        self.learn_standing();
-        match self.device.flush() {
-            Ok(()) => self.tell_failures(),
-            Err(source) => {
-                self.fail()?;
-                Err(self.device_error("flush", 0, 0, source))
-            }
-        }
-    }
-
-    /// Makes it known, also to recovery, what is durable: so that what has died can be used again.
-    pub(crate) fn name_durable(&self) -> Result<()> {
-        self.flush()?;
-        let target = self.change(|change| {
-            let (packet, _) = packet_of(change.tx.root(Word::End));
-            change.seal()?;
-            Ok(packet + 1)
-        })?;
-        self.flush_to(target)
-    }
-
-    /// The volume has failed, for all.
-    pub(crate) fn fail(&self) -> Result<()> {
-        self.core.run(|tx| {
-            tx.lock(crate::index::LOCK, conquest_pm::Mode::Exclusive)?;
-            tx.set(Word::Failed.at(), 1)
-        })?;
-        Ok(())
+        self.write_packets(open, false).map(drop)
     }
 }

@@ -36,8 +36,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) queues: Mutex<Vec<conquest_uring::Queue>>,
     /// Where packets are in the region, as far as somebody has looked.
     pub(crate) packets: [OnceLock<Place>; RING as usize],
-    /// Packets below were flushed, as far as this value has done it.
-    pub(crate) flushed: Mutex<u64>,
+    /// Told of when a flush that a thread of this process has made is over.
+    pub(crate) flushes: (Mutex<()>, Condvar),
     /// Which process of a line of descent has opened it: what it holds is not its children's.
     pub(crate) life: Option<u32>,
     /// How members of a mirror stand, as the device was told last.

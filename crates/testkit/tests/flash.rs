@@ -13,12 +13,13 @@ use conquest_testkit::flash::{Event, Log, Medium, Recorder, Sweep};
 #[test]
 fn what_a_power_cut_leaves_can_be_used() {
     let mut total = Tally::default();
-    // The last but one is of several threads, the last one of full volumes.
-    for seed in [2, 5, 3, 14] {
+    // One is of several threads, one of full volumes, and the last two on a device with FUA, of one
+    // thread and of several.
+    for seed in [2, 5, 3, 14, 4, 7] {
         total += explore(seed, 48);
     }
     assert!(total.failures.is_empty(), "{:#?}", total.failures);
-    assert!(total.cuts > 80, "{total}");
+    assert!(total.cuts > 80 && total.durable > 3, "{total}");
     assert!(total.inside.iter().all(|&count| count > 1), "{total}");
 }
 
@@ -76,6 +77,38 @@ fn flushed_is_there_and_the_rest_may_be() {
     }
     let damaged = (0..50).filter(|&seed| read(&left(Choice::Garbage, seed), 8192).is_none());
     assert!((2..20).contains(&damaged.count()));
+}
+
+#[test]
+fn what_is_durable_by_itself_is_there_and_nothing_else() {
+    let recorder = Recorder::new(Medium::new(1 << 20), true).unwrap().with_fua(true);
+    recorder.write(8192, &[1; 4096]).unwrap();
+    recorder.write(0, &[2; 4096]).unwrap();
+    recorder.write_durable(1024, &[3; 512]).unwrap();
+    recorder.write(1024, &[4; 512]).unwrap();
+    let log = recorder.take_log();
+    assert_eq!(log.iter().filter(|event| matches!(event, Event::Durable { .. })).count(), 1);
+    let mut sweep = Sweep::new(Medium::new(1 << 20));
+    for event in &log {
+        sweep.pass(event);
+    }
+    for seed in 0..50 {
+        let mut rng = Rng::new(seed);
+        let choice = Choice::random(&mut rng);
+        let medium = crash(&sweep, 512, choice, &mut rng);
+        let byte = |at: u64| {
+            let mut bytes = [0; 512];
+            medium.read(at, &mut bytes).unwrap();
+            assert!(bytes.iter().all(|&byte| byte == bytes[0]));
+            bytes[0]
+        };
+        assert!([3, 4].contains(&byte(1024)), "{choice}");
+        assert!([0, 1].contains(&byte(8192)) && [0, 2].contains(&byte(512)), "{choice}");
+    }
+    let old = crash(&sweep, 512, Choice::Old, &mut Rng::new(1));
+    let mut bytes = [0; 1024];
+    old.read(512, &mut bytes).unwrap();
+    assert_eq!(bytes, [[0; 512], [3; 512]].as_flattened());
 }
 
 #[test]

@@ -150,6 +150,20 @@ impl<D: Device> Faulty<D> {
         self.limits().admit(self.len, at, len)?;
         if at + len > self.device.len() { Err(broken()) } else { Ok(()) }
     }
+
+    /// Begins a write: if it is to fail, it leaves what it leaves.
+    fn meet_write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.admit(at, bytes.len() as u64)?;
+        let Err(failure) = self.faults.meet(Work::Write) else {
+            return Ok(());
+        };
+        if failure.is_torn {
+            let block = self.limits().block as usize;
+            let half = bytes.len() / 2 / block * block;
+            self.device.write(at, bytes.get(..half).unwrap_or_default())?;
+        }
+        Err(failure.into())
+    }
 }
 
 impl<D: Device> Device for Faulty<D> {
@@ -172,16 +186,18 @@ impl<D: Device> Device for Faulty<D> {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.admit(at, bytes.len() as u64)?;
-        if let Err(failure) = self.faults.meet(Work::Write) {
-            if failure.is_torn {
-                let block = self.limits().block as usize;
-                let half = bytes.len() / 2 / block * block;
-                self.device.write(at, bytes.get(..half).unwrap_or_default())?;
-            }
-            return Err(failure.into());
-        }
+        self.meet_write(at, bytes)?;
         self.device.write(at, bytes)
+    }
+
+    /// With FUA one write, otherwise a write and a flush.
+    fn write_durable(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.limits().fua {
+            self.meet_write(at, bytes)?;
+            return self.device.write_durable(at, bytes);
+        }
+        self.write(at, bytes)?;
+        self.flush()
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -50,6 +50,10 @@ impl Device for Inset {
         self.device.write(self.place(at, bytes.len() as u64)?, bytes)
     }
 
+    fn write_durable(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.device.write_durable(self.place(at, bytes.len() as u64)?, bytes)
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.device.flush()
     }

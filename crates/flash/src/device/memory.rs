@@ -109,6 +109,10 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
+    fn write_durable(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write(at, bytes)
+    }
+
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }

@@ -187,6 +187,11 @@ impl Device for Mirrored {
         self.on_all(|member| member.write(at, bytes))
     }
 
+    fn write_durable(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.limits.admit(self.len, at, bytes.len() as u64)?;
+        self.on_all(|member| member.write_durable(at, bytes))
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.on_all(|member| member.flush())
     }

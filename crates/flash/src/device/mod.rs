@@ -46,13 +46,16 @@ pub struct Limits {
     pub is_cached: bool,
     /// Whether discarding does anything.
     pub discards: bool,
+    /// Whether it has FUA: [`Device::write_durable`] is one request, and no flush.
+    pub fua: bool,
 }
 
 impl Limits {
     /// Those of a device which writes blocks of `block` bytes at any time, and at once for good.
     #[must_use]
     pub const fn of_blocks(block: u32) -> Limits {
-        Limits { block, physical: block, erase: None, is_cached: false, discards: true }
+        let physical = block;
+        Limits { block, physical, erase: None, is_cached: false, discards: true, fua: false }
     }
 
     /// Fails with `EINVAL` unless blocks are powers of two, and everything is whole blocks.
@@ -83,6 +86,7 @@ impl Limits {
             erase,
             is_cached: self.is_cached || other.is_cached,
             discards: self.discards || other.discards,
+            fua: self.fua && other.fua,
         };
         both.make_sense().map(|()| both)
     }
@@ -174,7 +178,8 @@ fn any(
 ///
 /// A failed write, or one that the power cut, leaves each physical block as it was, new, or
 /// damaged. What was written is there after a power cut if a flush that was begun after the write
-/// had returned has succeeded.
+/// had returned has succeeded, or if it was [written
+/// durably](Device::write_durable).
 pub trait Device: Send + Sync {
     /// What to call it in messages.
     fn name(&self) -> &Path;
@@ -201,6 +206,16 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// As [`Self::read`].
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// [`Self::write`] of what is durable when this returns; nothing else need be.
+    ///
+    /// # Errors
+    /// As [`Self::write`] and [`Self::flush`]. If what others have written may be lost by it,
+    /// [`Self::flush`] fails from then on.
+    fn write_durable(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write(at, bytes)?;
+        self.flush()
+    }
 
     /// Makes everything durable whose write had returned before this call.
     ///

@@ -104,6 +104,17 @@ impl Device for Striped {
         Ok(())
     }
 
+    /// One request if one member has all of it; otherwise all are flushed.
+    fn write_durable(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.limits.admit(self.len, at, bytes.len() as u64)?;
+        let only = self.only(at, bytes.len() as u64);
+        if let Some((member, place)) = only.and_then(|(n, at)| Some((self.members.get(n)?, at))) {
+            return member.write_durable(place, bytes);
+        }
+        self.write(at, bytes)?;
+        self.flush()
+    }
+
     /// Flushes one after the other, all of them, also behind one that fails.
     fn flush(&self) -> io::Result<()> {
         let mut outcome = Ok(());

@@ -82,6 +82,8 @@ pub struct Tally {
     pub continued: usize,
     /// Points of logs.
     pub cuts: usize,
+    /// Of those, the ones at which a write was durable by itself.
+    pub durable: usize,
     /// Media that were opened.
     pub states: usize,
     /// Of those, the ones that were written to, and opened once more.
@@ -129,6 +131,7 @@ impl core::ops::AddAssign for Tally {
         self.scenarios += other.scenarios;
         self.continued += other.continued;
         self.cuts += other.cuts;
+        self.durable += other.durable;
         self.states += other.states;
         self.used += other.used;
         self.outcomes.extend(other.outcomes);
@@ -149,12 +152,13 @@ impl fmt::Display for Tally {
             .collect();
         writeln!(
             f,
-            "{} runs ({} on what a crash had left), {} cuts ({}), {} states, {} of them used \
-             again, {} distinct outcomes, {:.1} s",
+            "{} runs ({} on what a crash had left), {} cuts ({}, {} behind durable writes), {} \
+             states, {} of them used again, {} distinct outcomes, {:.1} s",
             self.scenarios,
             self.continued,
             self.cuts,
             inside.join(", "),
+            self.durable,
             self.states,
             self.used,
             self.outcomes.len(),
@@ -240,6 +244,7 @@ impl Explorer<'_> {
                 continue;
             }
             self.tally.enter(phases);
+            self.tally.durable += usize::from(matches!(event, Event::Durable { .. }));
             let at = index + 1;
             let variants = if sweep.pending.is_empty() { 1 } else { VARIANTS };
             for variant in 0..variants {
@@ -282,6 +287,7 @@ impl Explorer<'_> {
         let mut rng = Rng::stream(way.seed(), 13);
         let is_deep = rng.chance(1, 12);
         let recorder = Recorder::new(medium.clone(), is_deep).map_err(|error| error.to_string())?;
+        let recorder = recorder.with_fua(self.setup.fua);
         let volume = open(&recorder)?;
         let state = read(&volume, self.setup.space)?;
         recording.history.judge(at, &state)?;
@@ -319,6 +325,7 @@ impl Explorer<'_> {
             self.tally.states += 1;
             let fail = |what: String| format!("cut again, --replay {way} ({choice}): {what}");
             let recorder = Recorder::new(medium, false).map_err(|error| error.to_string())?;
+            let recorder = recorder.with_fua(self.setup.fua);
             let now = open(&recorder).and_then(|volume| read(&volume, self.setup.space));
             let now = now.map_err(fail)?;
             if let Some(block) = now.iter().zip(state).position(|(one, other)| one != other) {

@@ -21,6 +21,9 @@ static REQUESTS: AtomicU32 = AtomicU32::new(0);
 /// done to it is done by its methods. A write is noted before it is begun, and when it has returned
 /// again: what a process does not come to note is under way, until somebody has found that the
 /// process is no writer any more.
+///
+/// Every other process has it as a device with FUA, which it need not have: what is written durably
+/// is flushed, but only that is noted.
 #[derive(Debug)]
 pub struct Logged {
     device: Arc<FileDevice>,
@@ -55,6 +58,23 @@ impl Logged {
         work()?;
         self.log.note(&Note { kind: end, ..begin }).map(drop)
     }
+
+    /// Lets `write` do so, a little later.
+    fn write_until(
+        &self,
+        at: u64,
+        bytes: &[u8],
+        end: Kind,
+        write: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let place = self.log.keep(bytes)?;
+        let begin = Note { at, len: bytes.len() as u64, place, ..self.new_note(Kind::Write) };
+        self.between(begin, end, || {
+            // So that others do something meanwhile, or somebody is killed here.
+            std::thread::sleep(Duration::from_micros(mix(begin.request) % PAUSE));
+            write()
+        })
+    }
 }
 
 impl Device for Logged {
@@ -68,7 +88,8 @@ impl Device for Logged {
 
     /// Nothing is discarded: what that leaves would be open.
     fn limits(&self) -> Limits {
-        Limits { is_cached: true, discards: false, ..self.device.limits() }
+        let fua = std::process::id().is_multiple_of(2);
+        Limits { is_cached: true, discards: false, fua, ..self.device.limits() }
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
@@ -76,13 +97,16 @@ impl Device for Logged {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let place = self.log.keep(bytes)?;
-        let begin = Note { at, len: bytes.len() as u64, place, ..self.new_note(Kind::Write) };
-        self.between(begin, Kind::Written, || {
-            // So that others do something meanwhile, or somebody is killed here.
-            std::thread::sleep(Duration::from_micros(mix(begin.request) % PAUSE));
-            self.device.write(at, bytes)
-        })
+        self.write_until(at, bytes, Kind::Written, || self.device.write(at, bytes))
+    }
+
+    fn write_durable(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.limits().fua {
+            let write = || self.device.write_durable(at, bytes);
+            return self.write_until(at, bytes, Kind::Durable, write);
+        }
+        self.write(at, bytes)?;
+        self.flush()
     }
 
     fn flush(&self) -> io::Result<()> {

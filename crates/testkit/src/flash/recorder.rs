@@ -28,6 +28,11 @@ pub enum Event {
         /// Which request.
         request: u64,
     },
+    /// A write that is durable by itself (FUA) returned.
+    Durable {
+        /// Which request.
+        request: u64,
+    },
     /// A write that has not returned is over: its process is gone. What it has come to is there
     /// like what other writes have, if it is there.
     Ceased {
@@ -94,6 +99,12 @@ impl Recorder {
         Ok(Recorder { state, len, limits, is_shared: false, openers })
     }
 
+    /// The same opener, of a device that has FUA, if `fua`.
+    #[must_use]
+    pub fn with_fua(self, fua: bool) -> Recorder {
+        Recorder { limits: Limits { fua, ..self.limits }, ..self }
+    }
+
     /// The same device as somebody else has it.
     #[must_use]
     pub fn as_other(&self) -> Recorder {
@@ -142,6 +153,24 @@ impl Recorder {
         }
     }
 
+    /// Writes; `end` is what happens when that returns.
+    fn write_until(&self, at: u64, bytes: &[u8], end: fn(u64) -> Event) -> io::Result<()> {
+        self.admit(at, bytes.len() as u64)?;
+        self.pass();
+        let request = self.request();
+        {
+            let mut state = lock(&self.state);
+            state.medium.write(at, bytes);
+            if let Some(log) = &mut state.log {
+                log.push(Event::Write { request, at, bytes: bytes.into() });
+            }
+        }
+        self.pass();
+        self.push(end(request));
+        self.pass();
+        Ok(())
+    }
+
     fn admit(&self, at: u64, len: u64) -> io::Result<()> {
         let is_whole = (at | len).is_multiple_of(self.limits.block.into());
         let is_inside = at.checked_add(len).is_some_and(|end| end <= self.len);
@@ -171,20 +200,15 @@ impl Device for Recorder {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.admit(at, bytes.len() as u64)?;
-        self.pass();
-        let request = self.request();
-        {
-            let mut state = lock(&self.state);
-            state.medium.write(at, bytes);
-            if let Some(log) = &mut state.log {
-                log.push(Event::Write { request, at, bytes: bytes.into() });
-            }
+        self.write_until(at, bytes, |request| Event::Written { request })
+    }
+
+    fn write_durable(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.limits.fua {
+            return self.write_until(at, bytes, |request| Event::Durable { request });
         }
-        self.pass();
-        self.push(Event::Written { request });
-        self.pass();
-        Ok(())
+        self.write(at, bytes)?;
+        self.flush()
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -232,10 +256,22 @@ pub struct Pending {
     pub is_done: bool,
 }
 
+impl Pending {
+    /// Its sectors, each as a write.
+    fn sectors(&self) -> impl Iterator<Item = Pending> {
+        let places = (self.at..).step_by(SECTOR as usize);
+        places.zip(self.bytes.chunks(SECTOR as usize)).map(|(at, bytes)| Pending {
+            at,
+            bytes: bytes.into(),
+            ..self.clone()
+        })
+    }
+}
+
 /// A point of a log: what is on the medium for sure, and what may be.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    /// With all that was written before a flush that has returned.
+    /// With all that was written before a flush that has returned, or is durable by itself.
     pub durable: Medium,
     /// Other writes, in the order in which they were begun.
     pub pending: Vec<Pending>,
@@ -266,6 +302,10 @@ impl Sweep {
                 }
                 true
             }
+            Event::Durable { request } => {
+                self.make_durable(*request);
+                true
+            }
             Event::Ceased { request } => {
                 self.cease(*request);
                 true
@@ -291,6 +331,28 @@ impl Sweep {
         }
     }
 
+    /// A write is on the medium; what was written to its sectors before it, and has returned, never
+    /// comes to be there any more.
+    fn make_durable(&mut self, request: u64) {
+        let is_it = |pending: &Pending| pending.request == request && !pending.is_done;
+        let Some(index) = self.pending.iter().position(is_it) else {
+            return;
+        };
+        let Pending { at, bytes, .. } = self.pending.remove(index);
+        self.durable.write(at, &bytes);
+        let written = at..at + bytes.len() as u64;
+        let later = self.pending.split_off(index);
+        for earlier in std::mem::take(&mut self.pending) {
+            let end = earlier.at + earlier.bytes.len() as u64;
+            if !earlier.is_done || end <= written.start || written.end <= earlier.at {
+                self.pending.push(earlier);
+                continue;
+            }
+            self.pending.extend(earlier.sectors().filter(|other| !written.contains(&other.at)));
+        }
+        self.pending.extend(later);
+    }
+
     /// Leaves of a write that has not returned what follows from its number: nothing, all, or some
     /// sectors.
     fn cease(&mut self, request: u64) {
@@ -300,18 +362,12 @@ impl Sweep {
         };
         let cut = self.pending.remove(index);
         let fate = mix(request);
-        let sectors = (cut.at..).step_by(SECTOR as usize).zip(cut.bytes.chunks(SECTOR as usize));
-        let is_there = |&(at, _): &(u64, &[u8])| match fate % 4 {
+        let is_there = |sector: &Pending| match fate % 4 {
             0 => false,
             1 => true,
-            _ => mix(fate ^ at).is_multiple_of(2),
+            _ => mix(fate ^ sector.at).is_multiple_of(2),
         };
-        let kept = sectors.filter(is_there).map(|(at, bytes)| Pending {
-            request,
-            at,
-            bytes: bytes.into(),
-            is_done: true,
-        });
+        let kept = cut.sectors().filter(is_there).map(|sector| Pending { is_done: true, ..sector });
         self.pending.splice(index..index, kept.collect::<Vec<Pending>>());
     }
 }

@@ -38,6 +38,8 @@ pub struct Setup {
     pub space: u64,
     /// Bytes that the device writes at once.
     pub block: u64,
+    /// Whether the device has FUA.
+    pub fua: bool,
     /// Threads that work on the volume.
     pub threads: u32,
     /// Operations of the first run.
@@ -74,6 +76,7 @@ impl Setup {
             segments,
             space: units * PER_UNIT,
             block: if rng.chance(1, 3) { 4096 } else { 512 },
+            fua: seed % 3 == 1,
             threads: if seed % 4 == 3 { 2 + rng.below(2) as u32 } else { 1 },
             operations: 150 + rng.below(250),
             is_row: seed % 16 == 10 || is_tight,
@@ -341,6 +344,7 @@ pub fn record(
     next: u32,
 ) -> Result<Recording, String> {
     let recorder = Recorder::new(start.clone(), true).map_err(|error| error.to_string())?;
+    let recorder = recorder.with_fua(setup.fua);
     let recorder = if setup.threads > 1 { recorder.shared() } else { recorder };
     recorder.mark(Mark::Recovery);
     let volume = open(&recorder)?;

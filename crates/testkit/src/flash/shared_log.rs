@@ -38,10 +38,20 @@ pub(super) enum Kind {
     Gone,
     /// The same of all processes but the one that asked.
     AllGone,
+    /// A write returned that is durable by itself.
+    Durable,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Mark, Kind::Write, Kind::Written, Kind::Flush, Kind::Flushed, Kind::Gone, Kind::AllGone];
+const KINDS: [Kind; 8] = [
+    Kind::Mark,
+    Kind::Write,
+    Kind::Written,
+    Kind::Flush,
+    Kind::Flushed,
+    Kind::Gone,
+    Kind::AllGone,
+    Kind::Durable,
+];
 
 /// An event as it stands in the file.
 #[derive(Clone, Copy, Debug)]
@@ -211,6 +221,10 @@ impl Reader {
             Kind::Written => {
                 self.under_way.remove(&request);
                 Event::Written { request }
+            }
+            Kind::Durable => {
+                self.under_way.remove(&request);
+                Event::Durable { request }
             }
             Kind::Flush => Event::Flush { request },
             Kind::Flushed => Event::Flushed { request },

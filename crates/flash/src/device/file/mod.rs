@@ -5,7 +5,7 @@ mod locks;
 mod properties;
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use conquest_uring::Buffer;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fdatasync, fstat, seek};
+use rustix::io::{ReadWriteFlags, pwrite, pwritev2};
 
 use super::{Device, Limits, broken};
 use properties::Properties;
@@ -175,10 +176,30 @@ impl FileDevice {
         Ok(())
     }
 
+    /// Writes from memory wherever it is, durably if it `is_durable`.
+    fn write_all(&self, at: u64, bytes: &[u8], is_durable: bool) -> io::Result<()> {
+        if self.takes(bytes.as_ptr()) {
+            return self.write_aligned(at, bytes, is_durable);
+        }
+        let mut buffer = Buffer::new(bytes.len().clamp(1, BOUNCE))?;
+        let mut at = at;
+        for part in bytes.chunks(BOUNCE) {
+            let copy = buffer.get_mut(..part.len()).unwrap_or_default();
+            copy.copy_from_slice(part);
+            self.write_aligned(at, copy, is_durable)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Writes from memory that is aligned.
-    fn write_aligned(&self, mut at: u64, mut bytes: &[u8]) -> io::Result<()> {
+    fn write_aligned(&self, mut at: u64, mut bytes: &[u8], is_durable: bool) -> io::Result<()> {
         while !bytes.is_empty() {
-            let count = uninterrupted(|| rustix::io::pwrite(&self.file, bytes, at))?;
+            let count = uninterrupted(|| match is_durable {
+                // Where the device has FUA, the kernel makes requests with it of that.
+                true => pwritev2(&self.file, &[IoSlice::new(bytes)], at, ReadWriteFlags::DSYNC),
+                false => pwrite(&self.file, bytes, at),
+            })?;
             if count == 0 || !count.is_multiple_of(self.properties.limits.block as usize) {
                 return Err(broken());
             }
@@ -186,6 +207,17 @@ impl FileDevice {
             bytes = bytes.get(count..).unwrap_or_default();
         }
         Ok(())
+    }
+
+    /// Does `work`, by which something becomes durable, unless that has failed before.
+    fn make_durable(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let mut has_failed = self.has_failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *has_failed {
+            return Err(broken());
+        }
+        let outcome = work().and_then(|()| self.has_its_length());
+        *has_failed = outcome.is_err();
+        outcome
     }
 
     /// Tells the system that `len` bytes from `at` on are not needed, in one of the ways that it
@@ -245,30 +277,23 @@ impl Device for FileDevice {
     /// As [`Device::write`], and `UnexpectedEof` if it has become shorter.
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.admit_writing(at, bytes.len() as u64)?;
-        if self.takes(bytes.as_ptr()) {
-            return self.write_aligned(at, bytes);
+        self.write_all(at, bytes, false)
+    }
+
+    /// One at a time, as flushes are: the kernel may make one of it, and tell its error here.
+    fn write_durable(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        if !self.properties.limits.fua {
+            self.write(at, bytes)?;
+            return self.flush();
         }
-        let mut buffer = Buffer::new(bytes.len().clamp(1, BOUNCE))?;
-        let mut at = at;
-        for part in bytes.chunks(BOUNCE) {
-            let copy = buffer.get_mut(..part.len()).unwrap_or_default();
-            copy.copy_from_slice(part);
-            self.write_aligned(at, copy)?;
-            at += part.len() as u64;
-        }
-        Ok(())
+        self.admit_writing(at, bytes.len() as u64)?;
+        self.make_durable(|| self.write_all(at, bytes, true))
     }
 
     /// One at a time. After one that has failed, all fail: what was lost then is not in the
     /// kernel's cache any more, so a later one that succeeds would say nothing about it.
     fn flush(&self) -> io::Result<()> {
-        let mut has_failed = self.has_failed.lock().unwrap_or_else(PoisonError::into_inner);
-        if *has_failed {
-            return Err(broken());
-        }
-        let outcome = uninterrupted(|| fdatasync(&self.file)).and_then(|()| self.has_its_length());
-        *has_failed = outcome.is_err();
-        outcome
+        self.make_durable(|| uninterrupted(|| fdatasync(&self.file)))
     }
 
     /// Of a file, nothing: its space would have to be allocated again.
@@ -315,5 +340,53 @@ impl Device for FileDevice {
 
     fn is_anyone_entered(&self) -> io::Result<bool> {
         locks::is_any_taken(&self.file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_durably_is_there_from_any_memory() {
+        let name = format!("conquest-durable-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut device = FileDevice::create(&path, 1 << 22, 0o600, &mut |_| {}).unwrap();
+        // As on a device that has it: the system makes any such write durable.
+        device.properties.limits.fua = true;
+        let mut bytes = Buffer::new((1 << 21) + 4096).unwrap();
+        for (number, byte) in bytes.iter_mut().enumerate() {
+            *byte = (number % 251) as u8;
+        }
+        let block = device.limits().block as usize;
+        for (at, from, len) in [(0, 0, 4096), (8192, 1, 1 << 21), (4096, 512, block)] {
+            let written = bytes.get(from..from + len).unwrap();
+            device.write_durable(at, written).unwrap();
+            let mut found = vec![0; len];
+            device.read(at, &mut found).unwrap();
+            assert!(found == written, "{len} bytes at {at}");
+        }
+        let end = device.len();
+        assert!(device.write_durable(end, bytes.get(..4096).unwrap()).is_err());
+        device.flush().unwrap();
+        // What has failed may have been a flush.
+        device.file.set_len(4096).unwrap();
+        assert!(device.write_durable(0, bytes.get(..4096).unwrap()).is_err());
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn after_one_that_has_failed_flushes_fail() {
+        let name = format!("conquest-not-durable-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut device = FileDevice::create(&path, 1 << 20, 0o600, &mut |_| {}).unwrap();
+        device.properties.limits.fua = true;
+        assert!(device.make_durable(|| Err(broken())).is_err());
+        let bytes = vec![1; 4096];
+        assert!(device.flush().is_err() && device.write_durable(0, &bytes).is_err());
+        device.write(0, &bytes).unwrap();
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -78,6 +78,9 @@ impl Properties {
                 // Where the system keeps a file's metadata, flushes are needed in any case.
                 is_cached: is_regular || direct.is_none() || !is_through,
                 discards: !is_regular && discarded > 0,
+                // Through the cache, and on a block device as such, the kernel flushes behind a
+                // synchronous write that is to be durable.
+                fua: is_regular && direct.is_some() && queue.number("fua") == Some(1),
             },
             memory: direct.map(|found| found.memory),
             granularity: queue.number("discard_granularity").unwrap_or(0).max(block.into()),
