@@ -19,8 +19,10 @@ use crate::{Error, Result};
 
 /// Times that a segment may have been begun less often than the others on average before what is in
 /// it goes elsewhere: so many, and one for so many that these were begun.
-const LAG_LEAST: u64 = 5;
-const LAG_SHARE: u64 = 20;
+const LAG_LEAST: u64 = 4;
+const LAG_SHARE: u64 = 25;
+/// Segments that are levelled before users get space.
+const LEVELLED_AT_ONCE: u64 = 4;
 
 /// How far the segments with room for payload are written, by this process.
 #[derive(Default)]
@@ -120,15 +122,23 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.is_ordered() && !self.order.is_uneven.load(Ordering::Relaxed)
     }
 
-    /// Gets what has been left in a segment for too long out of it, if there is space for that:
-    /// into one of its own, which is the one that is worn most.
+    /// Gets what has been left in segments for too long out of them, a few at a time, if there is
+    /// space for that: each into one of its own, which is the one that is worn most.
     pub(crate) fn level(&self) -> Result<()> {
-        let Some(segment) = self.laggard() else {
-            return Ok(());
-        };
-        if self.count_free()? <= self.left_by(Temperature::Cold) {
-            return Ok(());
+        for _ in 0..LEVELLED_AT_ONCE {
+            let Some(segment) = self.laggard() else {
+                return Ok(());
+            };
+            if self.count_free()? <= self.left_by(Temperature::Cold) {
+                return Ok(());
+            }
+            self.level_one(segment)?;
         }
+        Ok(())
+    }
+
+    /// Gets what is in use in `segment` out of it.
+    fn level_one(&self, segment: u64) -> Result<()> {
         // What cleaning copies goes on where it was afterwards: it would not stay.
         let open = Word::OpenCold2;
         let before = self.root(open);
