@@ -8,9 +8,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use conquest_flash::device::{Device, Limits, MemoryDevice};
-use conquest_flash::{Error, Volume, assemble};
+use conquest_flash::{Error, Result, Volume, assemble};
+use conquest_format::volume::{ANCHORS, Bind, Packet, Root};
 use conquest_testkit::Rng;
-use volumes::{Model, TestVolume, UNIT, region};
+use volumes::{Model, TestVolume, UNIT, body, region};
+
+/// Where segments begin, and units of each.
+const START: u64 = 65_536;
+const SEGMENT: u64 = 16;
 
 const ROOT: &[u8] = b"CONQROOT";
 /// What stands first in all that is written but payload.
@@ -151,4 +156,141 @@ fn the_checkpoint_of_a_root_that_may_be_there_is_kept() {
     let (volume, _) = Watched::recovered(&device);
     model.compare(&volume, 1024, "recovered");
     assert_eq!(volume.check().unwrap(), []);
+}
+
+/// What checksums of these volumes are bound to.
+fn bind() -> Bind {
+    Bind::new(*b"a volume to test")
+}
+
+fn unit_at(device: &MemoryDevice, place: u64) -> Vec<u8> {
+    let mut unit = vec![0; UNIT as usize];
+    device.read(START + place * UNIT, &mut unit).unwrap();
+    unit
+}
+
+fn put_unit(device: &MemoryDevice, place: u64, unit: &[u8]) {
+    device.write(START + place * UNIT, unit).unwrap();
+}
+
+/// All roots, and where they stand.
+fn roots(device: &MemoryDevice) -> Vec<(u64, Root)> {
+    let at = |place| Some((place, Root::from_unit(bind(), &unit_at(device, place))?));
+    (0..ANCHORS * SEGMENT).filter_map(at).collect()
+}
+
+/// The newest root is otherwise, in both of its places.
+fn change_root(device: &MemoryDevice, change: impl Fn(&mut Root)) {
+    let newest = roots(device).iter().map(|(_, root)| root.sequence).max().unwrap();
+    for (place, mut root) in roots(device).into_iter().filter(|(_, it)| it.sequence == newest) {
+        change(&mut root);
+        let mut unit = vec![0; UNIT as usize];
+        root.fill(bind(), &mut unit);
+        put_unit(device, place, &unit);
+    }
+}
+
+/// The packets of the newest life on a device of 100 segments, in their order.
+fn packets(device: &MemoryDevice) -> Vec<Packet> {
+    let newest = roots(device).into_iter().max_by_key(|(_, root)| root.sequence).unwrap().1;
+    let life = newest.lives.last().unwrap().life;
+    let at = |place| Packet::from_unit(bind(), &unit_at(device, place));
+    let found = (0..100 * SEGMENT).filter_map(at).filter(|packet| packet.life == life);
+    let mut packets: Vec<_> = found.collect();
+    packets.sort_by_key(|packet| packet.number);
+    packets
+}
+
+/// What recovering the volume on a copy of `device` comes to, after `change`.
+fn after(device: &MemoryDevice, change: impl FnOnce(&MemoryDevice)) -> Result<TestVolume> {
+    let copy = volumes::device(100);
+    let mut bytes = vec![0; device.len() as usize];
+    device.read(0, &mut bytes).unwrap();
+    copy.write(0, &bytes).unwrap();
+    change(&copy);
+    let body = body(&copy);
+    Volume::recover(region(&body), &body)
+}
+
+#[track_caller]
+fn refused(outcome: Result<TestVolume>, wanted: &str) {
+    match outcome {
+        Err(Error::Unreadable { what, .. }) => assert_eq!(what, wanted),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it was opened"),
+    }
+}
+
+/// A volume whose stream is in some segments, and of which all is flushed.
+fn flushed() -> (MemoryDevice, Model) {
+    let device = volumes::device(100);
+    let volume = volumes::recovered(&device);
+    let mut model = Model::default();
+    for number in 0..30 {
+        volume.write(number * 8, &model.write(number * 8, 8, number)).unwrap();
+        volume.flush().unwrap();
+    }
+    (device, model)
+}
+
+#[test]
+fn a_packet_that_was_flushed_is_missed() {
+    let (device, model) = flushed();
+    let all = packets(&device);
+    assert!(all.len() >= 30);
+    let (last, others) = all.split_last().unwrap();
+    for packet in others {
+        let outcome = after(&device, |copy| put_unit(copy, packet.place, &[0x5A; UNIT as usize]));
+        refused(outcome, "stream");
+    }
+    // Nothing says that the last one was.
+    let spoil = |copy: &MemoryDevice| put_unit(copy, last.place, &[0x5A; UNIT as usize]);
+    let volume = after(&device, spoil).unwrap();
+    model.compare(&volume, 29 * 8, "without the last one");
+    assert_eq!(volume.allocated(29 * 8).unwrap(), None);
+}
+
+/// Behind the end of the stream there may be what says that it goes on, and is not of it.
+#[test]
+fn only_packets_of_the_stream_say_that_it_goes_on() {
+    let (device, model) = flushed();
+    let last = packets(&device).pop().unwrap();
+    let end = last.place + last.units;
+    assert!(end % SEGMENT < SEGMENT - 3, "the stream ends with a segment");
+    let with = |change: &dyn Fn(&mut Packet)| {
+        let mut packet = last;
+        (packet.number, packet.durable, packet.place) = (last.number + 2, last.number + 2, end + 1);
+        (packet.words, packet.units) = (0, 1);
+        change(&mut packet);
+        let mut unit = vec![0; UNIT as usize];
+        packet.fill(bind(), &mut unit);
+        after(&device, |copy| put_unit(copy, end + 1, &unit))
+    };
+    refused(with(&|_| {}), "stream");
+    let others: [&dyn Fn(&mut Packet); 3] = [
+        &|packet| packet.life += 1,
+        &|packet| packet.place += 1,
+        // That before it was not flushed when it was made.
+        &|packet| packet.durable -= 1,
+    ];
+    for other in others {
+        model.compare(&with(other).unwrap(), 30 * 8, "all of the stream");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_ends_too_soon_is_missed() {
+    let device = volumes::device(100);
+    let volume = volumes::recovered(&device);
+    let mut model = Model::default();
+    for number in 0..600 {
+        volume.write(number * 16, &model.write(number * 16, 8, number)).unwrap();
+    }
+    volume.checkpoint().unwrap();
+    let units = volume.info().unwrap().checkpoint;
+    drop(volume);
+    assert!(units > 1);
+    model.compare(&after(&device, |_| {}).unwrap(), 600 * 16, "with all of it");
+    let shorter = |root: &mut Root| root.checkpoint.as_mut().unwrap().units -= 1;
+    refused(after(&device, |copy| change_root(copy, shorter)), "checkpoint");
 }
