@@ -294,3 +294,39 @@ fn a_checkpoint_that_ends_too_soon_is_missed() {
     let shorter = |root: &mut Root| root.checkpoint.as_mut().unwrap().units -= 1;
     refused(after(&device, |copy| change_root(copy, shorter)), "checkpoint");
 }
+
+#[test]
+fn the_last_packet_of_an_earlier_life_is_missed() {
+    let (device, mut model) = flushed();
+    let last = packets(&device).pop().unwrap();
+    let volume = volumes::recovered(&device);
+    volume.write(800, &model.write(800, 8, 1)).unwrap();
+    volume.flush().unwrap();
+    drop(volume);
+    model.compare(&after(&device, |_| {}).unwrap(), 1000, "two lives");
+    let spoil = |copy: &MemoryDevice| put_unit(copy, last.place, &[0x5A; UNIT as usize]);
+    refused(after(&device, spoil), "stream");
+}
+
+#[test]
+fn what_is_not_just_the_next_packet_is_none() {
+    let (device, model) = flushed();
+    let last = packets(&device).pop().unwrap();
+    let others: [&dyn Fn(&mut Packet); 5] = [
+        &|packet| packet.life += 1,
+        &|packet| packet.number += 1,
+        &|packet| packet.place += 1,
+        &|packet| packet.generation += 1,
+        // It has more units than are left in its segment.
+        &|packet| packet.units = SEGMENT - packet.place % SEGMENT + 1,
+    ];
+    for other in others {
+        let mut packet = last;
+        other(&mut packet);
+        let mut unit = unit_at(&device, last.place);
+        packet.fill(bind(), &mut unit);
+        let volume = after(&device, |copy| put_unit(copy, last.place, &unit)).unwrap();
+        model.compare(&volume, 29 * 8, "without it");
+        assert_eq!(volume.allocated(29 * 8).unwrap(), None, "{packet:?}");
+    }
+}
