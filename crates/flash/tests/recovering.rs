@@ -26,6 +26,13 @@ struct Seen {
     payload: [u64; 2],
     /// Whether a root that is written is said not to be.
     denies_roots: bool,
+    /// Flushes, and what was written since the last one.
+    flushes: u64,
+    unflushed: u64,
+    /// Roots that were written before any flush, or before what was written was flushed.
+    early_roots: u64,
+    roots: u64,
+    unflushed_roots: u64,
 }
 
 /// A device that sees who writes what, and may say that it has not.
@@ -64,6 +71,13 @@ impl Device for Watched {
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.device.write(at, bytes)?;
         let mut seen = self.seen.lock().unwrap();
+        if bytes.starts_with(ROOT) {
+            seen.roots += 1;
+            seen.unflushed_roots += 1;
+            seen.early_roots += u64::from(seen.flushes == 0 || seen.unflushed > 0);
+        } else {
+            seen.unflushed += 1;
+        }
         if seen.denies_roots && bytes.starts_with(ROOT) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
@@ -75,6 +89,9 @@ impl Device for Watched {
     }
 
     fn flush(&self) -> io::Result<()> {
+        let mut seen = self.seen.lock().unwrap();
+        seen.flushes += 1;
+        (seen.unflushed, seen.unflushed_roots) = (0, 0);
         self.device.flush()
     }
 
@@ -127,6 +144,26 @@ fn who_recovers_is_a_writer_before_it_cleans() {
     }
     assert!(copied > 0);
     model.compare(&volume, units * 8, "after all");
+}
+
+/// What it names must not be in a cache only: that may be lost while the root is not.
+#[test]
+fn a_root_comes_when_all_that_it_names_is_flushed() {
+    let device = volumes::device(100);
+    for number in 0..4 {
+        let (volume, seen) = Watched::recovered(&device);
+        assert_eq!(seen.lock().unwrap().unflushed_roots, 0);
+        for unit in 0..100 {
+            volume.write(unit * 8, &volumes::contents(number).repeat(8)).unwrap();
+        }
+        volume.flush().unwrap();
+        if number % 2 == 0 {
+            volume.checkpoint().unwrap();
+        }
+        let seen = seen.lock().unwrap();
+        assert!(seen.roots > 0);
+        assert_eq!((seen.early_roots, seen.unflushed_roots), (0, 0), "life {number}");
+    }
 }
 
 #[test]
