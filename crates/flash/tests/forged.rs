@@ -114,3 +114,23 @@ fn checkpoints_that_cannot_be() {
     }
     refused(with_items(&device, &[of(40), Item::Reserved(0)]), "checkpoint");
 }
+
+#[test]
+fn groups_of_records_that_have_no_end_did_not_happen() {
+    let (device, _) = flushed();
+    let last = packets(&device).pop().unwrap();
+    let place = |unit| Record::Place { unit, place: END - SEGMENT, len: 1 };
+    let cases: [(&[(Record<'_>, bool)], Option<u64>); 4] = [
+        (&[(place(5000), true)], Some(5000)),
+        (&[(place(5000), false)], None),
+        (&[(place(5000), false), (Record::Void, true)], None),
+        (&[(place(5000), false), (Record::Void, true), (place(6000), true)], Some(6000)),
+    ];
+    for (all, wanted) in cases {
+        let mut records = Vec::new();
+        all.iter().for_each(|(record, last)| record.put(*last, &mut records));
+        let volume = with_records(&device, &last, &records).unwrap();
+        let found = volume.allocated(4000 * 8).unwrap();
+        assert_eq!(found, wanted.map(|unit| (unit * 8, 8)), "{all:?}");
+    }
+}
