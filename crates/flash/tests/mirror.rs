@@ -48,6 +48,28 @@ fn who_has_failed_is_known_after_a_restart() {
     }
 }
 
+/// Who comes to a mirror that is whole changes nothing of it, and who lacks a member tells when.
+#[test]
+fn since_when_one_has_failed_is_told() {
+    let mirror = Mirror::new(2);
+    let (body, other) = (mirror.body(), mirror.body());
+    let less = assemble_degraded(mirror.some(&[0])).unwrap();
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = join(&other, &file);
+    assert_eq!(first.info().unwrap().failed_since, 0);
+    let third = join(&less, &file);
+    let since = first.info().unwrap().failed_since;
+    assert!(since > 1_700_000_000 * 1_000_000_000);
+    let fourth = join(&less, &file);
+    assert_eq!(first.info().unwrap().failed_since, since);
+    // As long as they are there, the member can't have all that others have.
+    let error = second.restore(&mut |_, _| true).unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    assert_eq!(failed(&first), 2);
+    drop((third, fourth));
+}
+
 /// What one process sees others know before anything is durable that is not on the member.
 #[test]
 fn other_processes_learn_who_has_failed() {
