@@ -328,13 +328,13 @@ fn restored_while(
 fn what_is_copied_is_not_begun_anew_meanwhile() {
     let churn = |volume: &TestVolume, model: &mut Model| {
         volume.checkpoint().unwrap();
-        for number in 0..14 {
+        for number in 0..8 {
             write(volume, model, 0, 400, 1000 + number);
             volume.flush().unwrap();
         }
     };
     // What is wrong on units that it has not come to is set right.
-    for nth in [100, 159, 200] {
+    for nth in [120, 159, 200] {
         assert!(restored_while(Work::Write, nth, |_, _| {}, churn), "{nth}");
     }
 }
