@@ -1,4 +1,4 @@
-//! What can't be, with right checksums: it is refused where it counts, and nothing else comes of it.
+//! What can't be, with right checksums: it is refused where it counts, and nothing comes of it.
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
 mod media;
@@ -115,12 +115,15 @@ fn checkpoints_that_cannot_be() {
     refused(with_items(&device, &[of(40), Item::Reserved(0)]), "checkpoint");
 }
 
+/// Records, each with whether it is the last of its group.
+type Group<'r> = &'r [(Record<'r>, bool)];
+
 #[test]
 fn groups_of_records_that_have_no_end_did_not_happen() {
     let (device, _) = flushed();
     let last = packets(&device).pop().unwrap();
     let place = |unit| Record::Place { unit, place: END - SEGMENT, len: 1 };
-    let cases: [(&[(Record<'_>, bool)], Option<u64>); 4] = [
+    let cases: [(Group<'_>, Option<u64>); 4] = [
         (&[(place(5000), true)], Some(5000)),
         (&[(place(5000), false)], None),
         (&[(place(5000), false), (Record::Void, true)], None),
