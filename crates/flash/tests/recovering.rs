@@ -290,3 +290,19 @@ fn what_is_not_just_the_next_packet_is_none() {
         assert_eq!(volume.allocated(29 * 8).unwrap(), None, "{packet:?}");
     }
 }
+
+#[test]
+fn a_checkpoint_may_take_several_segments() {
+    let device = volumes::device(600);
+    let volume = volumes::recovered(&device);
+    let mut model = Model::default();
+    // None of them is beside the one before.
+    let units = (0..6000).map(|number| number * 7 % 6000 * 2);
+    for (number, unit) in (0..).zip(units) {
+        volume.write(unit * 8, &model.write(unit * 8, 8, number)).unwrap();
+    }
+    volume.checkpoint().unwrap();
+    assert!(volume.info().unwrap().checkpoint > 2 * SEGMENT);
+    drop(volume);
+    model.compare(&volumes::recovered(&device), 12_000 * 8, "by the checkpoint");
+}
