@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use conquest_flash::device::{Device, Limits, MemoryDevice};
-use conquest_flash::{Error, Volume, assemble};
-use conquest_format::volume::{Packet, Root};
+use conquest_flash::{Error, NewVolume, Volume, assemble, create};
+use conquest_format::volume::{Arrangement, Packet, Root};
 use conquest_testkit::Rng;
 use media::{SEGMENT, after, bind, change_root, flushed, packets, put_unit, refused, unit_at};
 use volumes::{Model, TestVolume, UNIT, region};
@@ -291,18 +291,38 @@ fn what_is_not_just_the_next_packet_is_none() {
     }
 }
 
-#[test]
-fn a_checkpoint_may_take_several_segments() {
-    let device = volumes::device(600);
-    let volume = volumes::recovered(&device);
+/// A checkpoint of so many ranges, none of them beside the one before: all of it is read again.
+fn checkpoint_of(device: &MemoryDevice, ranges: u64) -> u64 {
+    let volume = volumes::recovered(device);
     let mut model = Model::default();
-    // None of them is beside the one before.
-    let units = (0..6000).map(|number| number * 7 % 6000 * 2);
+    let units = (0..ranges).map(|number| number * 7 % ranges * 2);
     for (number, unit) in (0..).zip(units) {
         volume.write(unit * 8, &model.write(unit * 8, 8, number)).unwrap();
     }
     volume.checkpoint().unwrap();
-    assert!(volume.info().unwrap().checkpoint > 2 * SEGMENT);
+    let units = volume.info().unwrap().checkpoint;
     drop(volume);
-    model.compare(&volumes::recovered(&device), 12_000 * 8, "by the checkpoint");
+    model.compare(&volumes::recovered(device), ranges * 16, "by the checkpoint");
+    units
+}
+
+#[test]
+fn a_checkpoint_may_take_several_segments() {
+    assert!(checkpoint_of(&volumes::device(600), 6000) > 2 * SEGMENT);
+}
+
+#[test]
+fn a_checkpoint_may_take_several_writes_to_a_segment() {
+    let limits = Limits { is_cached: true, ..Limits::of_blocks(512) };
+    let device = MemoryDevice::new("memory", 100 << 20, limits).unwrap();
+    let new = NewVolume {
+        uuid: *b"a volume to test",
+        created: 1,
+        arrangement: Arrangement::Striped,
+        segment: Some(128),
+    };
+    create(&[Arc::new(device.clone())], &new).unwrap();
+    // 64 units are written at once.
+    let units = checkpoint_of(&device, 14_001);
+    assert!(units > 64 && units < 128, "{units}");
 }
