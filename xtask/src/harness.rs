@@ -86,6 +86,11 @@ fn fuzz_seconds(arguments: &mut Vec<String>) -> Result<u64, Failure> {
     value.ok_or_else(|| Failure::Usage("--seconds needs a number".into()))
 }
 
+/// How programs of `kind` are built.
+pub(crate) fn profile(kind: &str) -> &'static str {
+    if kind == "fuzz" { "fuzz" } else { "release" }
+}
+
 /// Builds program `KIND-NAME` and runs it with `arguments` for at most `limit`.
 pub(crate) fn run_one(
     kind: &str,
@@ -94,7 +99,7 @@ pub(crate) fn run_one(
     limit: Duration,
 ) -> Result<Tally, Failure> {
     let program = format!("{kind}-{name}");
-    let profile = if kind == "fuzz" { "fuzz" } else { "release" };
+    let profile = profile(kind);
     let selection = ["--profile", profile, "-p", "conquest-testkit", "--bin", &program];
     let mut build = Command::new("cargo");
     build.arg("build").args(selection).current_dir(tree::root());

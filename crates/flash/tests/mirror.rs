@@ -1,12 +1,16 @@
 //! Members of a mirror that have failed: all know it, and for good.
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
+mod meanwhile;
 mod mirrors;
 mod volumes;
+
+use std::sync::Arc;
 
 use conquest_flash::device::Work;
 use conquest_flash::{Error, Volume, assemble, assemble_degraded};
 use conquest_testkit::Rng;
+use meanwhile::Meanwhile;
 use mirrors::{LEN, Mirror, START, failed, join, recover, write};
 use volumes::{Model, TestVolume, opened, region_file};
 
@@ -42,6 +46,28 @@ fn who_has_failed_is_known_after_a_restart() {
             assert!(volume.read(0, &mut [0; 4096]).is_err());
         }
     }
+}
+
+/// Who comes to a mirror that is whole changes nothing of it, and who lacks a member tells when.
+#[test]
+fn since_when_one_has_failed_is_told() {
+    let mirror = Mirror::new(2);
+    let (body, other) = (mirror.body(), mirror.body());
+    let less = assemble_degraded(mirror.some(&[0])).unwrap();
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = join(&other, &file);
+    assert_eq!(first.info().unwrap().failed_since, 0);
+    let third = join(&less, &file);
+    let since = first.info().unwrap().failed_since;
+    assert!(since > 1_700_000_000 * 1_000_000_000);
+    let fourth = join(&less, &file);
+    assert_eq!(first.info().unwrap().failed_since, since);
+    // As long as they are there, the member can't have all that others have.
+    let error = second.restore(&mut |_, _| true).unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    assert_eq!(failed(&first), 2);
+    drop((third, fourth));
 }
 
 /// What one process sees others know before anything is durable that is not on the member.
@@ -228,6 +254,41 @@ fn nothing_is_durable_that_no_member_has() {
     let mut bytes = vec![0; 40 * 4096];
     volume.read(0, &mut bytes).unwrap();
     assert!(bytes == model.read(0, 40 * 8) || bytes == vec![9; 40 * 4096]);
+}
+
+/// Two see different members fail, before either knows what the other one has seen.
+#[test]
+fn when_each_member_lacks_something_the_volume_has_failed() {
+    let mut mirror = Mirror::new(2);
+    let meanwhile = Meanwhile::new(&mirror.devices[1]);
+    let first_of = mirror.some(&[0]).pop().unwrap();
+    let (body, other) = (
+        assemble(vec![first_of, Arc::clone(&meanwhile) as _]).unwrap(),
+        assemble(vec![Arc::new(mirror.devices[0].as_other()), mirror.some(&[1]).pop().unwrap()])
+            .unwrap(),
+    );
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = Arc::new(join(&other, &file));
+    let mut model = Model::default();
+    write(&first, &mut model, 0, 100, 1);
+    first.flush().unwrap();
+    mirror.faults[0].fail(Work::Write, 0, libc::EIO);
+    mirror.faults[1].fail(Work::Write, 0, libc::EIO);
+    let its = Arc::clone(&second);
+    meanwhile.in_next(Work::Write, 0, move || its.write(1600, &vec![8; 40 * 4096]).unwrap());
+    let bytes = vec![9; 40 * 4096];
+    let error = first.write(0, &bytes).unwrap_err();
+    assert!(matches!(error, Error::Failed { .. }), "{error}");
+    assert!(meanwhile.is_done());
+    for volume in [&first, &second] {
+        let error = volume.flush().unwrap_err();
+        assert!(matches!(error, Error::Failed { .. }), "{error}");
+    }
+    drop((first, second, body, other, meanwhile));
+    mirror.repair();
+    let volume = mirror.recovered();
+    model.compare(&volume, 100 * 8, "as it was flushed");
 }
 
 /// What the volume has, from end to end.

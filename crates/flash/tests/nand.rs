@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use conquest_flash::device::{Device, Geometry, Limits, Nand};
 use conquest_flash::{Error, NewVolume, Volume, assemble, create};
-use conquest_format::volume::Arrangement;
+use conquest_format::volume::{ANCHORS, Arrangement, Bind, Root};
 use conquest_testkit::Rng;
 use volumes::{Model, TestVolume, UNIT, region};
 
@@ -278,6 +278,37 @@ fn what_is_blank_is_not_erased() {
     // Nothing was begun that had been something else before.
     assert_eq!(members[0].wear(), made);
     model.compare(&volume, 600 * 8, "what was never erased");
+}
+
+/// Where a root was begun in vain no other one can be written: the next place is taken.
+#[test]
+fn roots_go_on_behind_one_that_is_damaged() {
+    let members = [nand("nand", 100)];
+    create(&others(&members), &new_volume(Arrangement::Striped)).unwrap();
+    let mut model = Model::default();
+    drop(recovered(&members));
+    // The root of a life that has written nothing.
+    let bind = Bind::new(*b"a volume to test");
+    let root_at = |at: &u64| {
+        let mut unit = vec![0; UNIT as usize];
+        members[0].read(*at, &mut unit).ok()?;
+        Some((*at, Root::from_unit(bind, &unit)?.sequence))
+    };
+    let places: Vec<u64> = (0..ANCHORS * 16).map(|place| 65_536 + place * UNIT).collect();
+    let roots: Vec<_> = places.iter().filter_map(root_at).collect();
+    let newest = roots.iter().map(|(_, sequence)| *sequence).max().unwrap();
+    assert!(newest > 1);
+    for (at, _) in roots.iter().filter(|(_, sequence)| *sequence == newest) {
+        members[0].flip(*at + 12, 1).unwrap();
+    }
+    for number in 0..3 {
+        let volume = recovered(&members);
+        model.compare(&volume, 400, "before");
+        let bytes = model.write(number * 100, 80, number);
+        volume.write(number * 100, &bytes).unwrap();
+        volume.flush().unwrap();
+    }
+    model.compare(&recovered(&members), 400, "all of it");
 }
 
 #[test]

@@ -7,8 +7,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
-use conquest_flash::device::Device;
-use conquest_flash::{Error, OpenOptions, create_at, open_device};
+use conquest_flash::device::{Device, FileDevice};
+use conquest_flash::{Error, NewVolume, OpenOptions, create_at, open_device, replace_at};
+use conquest_format::volume::Arrangement;
 use conquest_testkit::Rng;
 use opening::{BLOCK, Place, Storm, TestVolume, block_of, ends_well, kill, start};
 
@@ -214,6 +215,57 @@ fn devices_that_do_not_fit_are_refused() {
     let twice = [other.paths[0].clone(), other.paths[0].clone()];
     let error = create_at(&twice, &new, true).err().unwrap();
     assert!(error.to_string().contains("twice"), "{error}");
+}
+
+#[test]
+fn a_member_that_was_replaced_is_nobody_s() {
+    let mut place = Place::new(2, 64);
+    place.options.patience = Duration::from_millis(50);
+    let new = NewVolume { arrangement: Arrangement::Mirrored, ..opening::new_volume() };
+    create_at(&place.paths, &new, true).unwrap();
+    let [one, two] = <[_; 2]>::try_from(place.paths.clone()).unwrap();
+    let [third, small] = ["third", "small"].map(|name| one.with_file_name(name));
+    for (path, segments) in [(&third, 66), (&small, 60)] {
+        FileDevice::create(path, segments << 16, 0o600, &mut |_| {}).unwrap();
+    }
+    let replace = |paths: &[&std::path::PathBuf], by: &std::path::Path, overwrite| {
+        replace_at(paths, by, &place.options, overwrite)
+    };
+    let volume = place.open().unwrap();
+    write(&volume, 8, 1);
+    let error = replace(&[&one], &third, false).unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    volume.close().unwrap();
+    let refused = |paths: &[&std::path::PathBuf], by: &std::path::Path, why: &str| {
+        let error = replace(paths, by, false).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    };
+    refused(&[&one, &two], &third, "just one member");
+    refused(&[&one], &two, "part of a volume already");
+    refused(&[&one], &small, "smaller than what the other members");
+    // By somebody who has it open, as part of another volume, or alone.
+    let other = open_device(&third).unwrap();
+    assert!(other.enter(1000).unwrap());
+    let error = replace(&[&one], &third, false).unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    other.leave(1000).unwrap();
+    drop(other);
+    replace(&[&one], &third, false).unwrap();
+    let volume = TestVolume::open(&[&one, &third], &place.options).unwrap();
+    assert_eq!(volume.info().unwrap().failed, 2);
+    assert_eq!(volume.restore(&mut |_, _| true).unwrap(), 2);
+    let error = TestVolume::open(&[&one, &two], &place.options).err().unwrap();
+    assert!(error.to_string().contains("which was replaced"), "{error}");
+    volume.close().unwrap();
+    let degraded = OpenOptions { degraded: true, ..place.options.clone() };
+    let volume = TestVolume::open(&[&third], &degraded).unwrap();
+    expect(&volume, 8, 1);
+    volume.close().unwrap();
+    // What had been a member is one again if that is said.
+    replace(&[&third], &two, true).unwrap();
+    let volume = TestVolume::open(&[&third, &two], &place.options).unwrap();
+    assert_eq!(volume.restore(&mut |_, _| true).unwrap().count_ones(), 1);
+    volume.close().unwrap();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Members of a mirror that have failed are brought up to date while the volume is in use.
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
+mod meanwhile;
 mod mirrors;
 mod volumes;
 
@@ -10,7 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use conquest_flash::device::Work;
-use conquest_flash::{Damage, Error, Verifying, Volume, assemble_degraded};
+use conquest_flash::{Damage, Error, Verifying, Volume, assemble, assemble_degraded};
+use meanwhile::Meanwhile;
 use mirrors::{Mirror, failed, join, write};
 use volumes::{Model, TestVolume, opened, region_file};
 
@@ -67,6 +69,20 @@ fn a_member_is_as_good_as_the_others_again() {
         let volume = mirror.recovered();
         assert_eq!(failed(&volume), 0);
         model.compare(&volume, 700 * 8, "by both");
+    }
+}
+
+/// Nobody has to flush after it, or to open the volume again.
+#[test]
+fn it_is_for_good_when_it_is_done() {
+    for member in [0, 1] {
+        let (mirror, model) = degraded(member);
+        let volume = mirror.recovered();
+        assert_eq!(restore(&volume), 1 << member);
+        drop(volume);
+        each_has_all(&mirror, &model, "restored");
+        let volume = mirror.recovered();
+        assert_eq!(failed(&volume), 0);
     }
 }
 
@@ -278,4 +294,60 @@ fn one_at_a_time_brings_members_up_to_date() {
     assert!(refused > 0);
     drop((Arc::new(first), second, body, other));
     each_has_all(&mirror, &model, "by one");
+}
+
+/// Brings member 1 up to date; in its request number `nth` of this kind, another process does
+/// `what`. Whether there was such a request, and each member has all then.
+fn restored_while(
+    work: Work,
+    nth: u64,
+    before: impl Fn(&TestVolume, &mut Model),
+    what: impl Fn(&TestVolume, &mut Model) + Send + 'static,
+) -> bool {
+    let (mirror, mut model) = degraded(1);
+    let meanwhile = Meanwhile::new(&mirror.devices[1]);
+    let good = Arc::new(mirror.devices[0].as_other());
+    let (body, other) = (assemble(vec![good, Arc::clone(&meanwhile) as _]).unwrap(), mirror.body());
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = Arc::new(join(&other, &file));
+    before(&first, &mut model);
+    let shared = Arc::new(std::sync::Mutex::new(model));
+    let (its, theirs) = (Arc::clone(&second), Arc::clone(&shared));
+    meanwhile.in_next(work, nth, move || what(&its, &mut theirs.lock().unwrap()));
+    assert_eq!(restore(&first), 2);
+    let is_done = meanwhile.is_done();
+    first.flush().unwrap();
+    drop((first, second, body, other, meanwhile));
+    each_has_all(&mirror, &shared.lock().unwrap(), &format!("{work:?} {nth}"));
+    is_done
+}
+
+/// What is copied is not put where something else is by then.
+#[test]
+fn what_is_copied_is_not_begun_anew_meanwhile() {
+    let churn = |volume: &TestVolume, model: &mut Model| {
+        volume.checkpoint().unwrap();
+        for number in 0..8 {
+            write(volume, model, 0, 400, 1000 + number);
+            volume.flush().unwrap();
+        }
+    };
+    // What is wrong on units that it has not come to is set right.
+    for nth in [120, 159, 200] {
+        assert!(restored_while(Work::Write, nth, |_, _| {}, churn), "{nth}");
+    }
+}
+
+/// Nor is a packet that is written by then what it was before.
+#[test]
+fn packets_are_written_before_the_stream_is_copied() {
+    let write_some = |volume: &TestVolume, model: &mut Model| {
+        (0..20).for_each(|unit| write(volume, model, 500 + unit, 1, 9));
+    };
+    let flush = |volume: &TestVolume, _: &mut Model| volume.flush().unwrap();
+    // The first ones are those of the stream.
+    for nth in 0..4 {
+        assert!(restored_while(Work::Read, nth, write_some, flush), "{nth}");
+    }
 }

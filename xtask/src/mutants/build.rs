@@ -12,7 +12,7 @@ use crate::tree::SourceFile;
 use crate::{Failure, child, tree};
 
 /// Kinds of programs of the test kit that may notice a mutant.
-const KINDS: [&str; 2] = ["explore", "kill"];
+const KINDS: [&str; 3] = ["explore", "kill", "fuzz"];
 /// Times the compiler may refuse some mutants before we give up.
 const ROUNDS_MAX: u32 = 40;
 
@@ -105,8 +105,10 @@ impl Copy {
         selection.extend(used.iter().flat_map(|name| ["--test", name]));
         let mut programs = self.tests(&selection, false)?;
         for kind in KINDS {
-            if harness::names(&self.sources, kind).contains(&self.package) {
-                programs.push(self.slice(kind, slices::arguments(kind, &self.package))?);
+            let arguments = slices::arguments(kind, &self.package);
+            let is_there = harness::names(&self.sources, kind).contains(&self.package);
+            if is_there && !arguments.is_empty() {
+                programs.push(self.slice(kind, arguments)?);
             }
         }
         if slices::concerns_test_kit(&self.package) && self.sources.join("crates/testkit").is_dir()
@@ -224,11 +226,12 @@ impl Copy {
 
     fn slice(&self, kind: &str, arguments: &[&str]) -> Result<Program, Failure> {
         let name = format!("{kind}-{}", self.package);
+        let profile = harness::profile(kind);
         let mut command = self.cargo(false);
-        command.args(["build", "--release", "-p", "conquest-testkit", "--bin", &name]);
+        command.args(["build", "--profile", profile, "-p", "conquest-testkit", "--bin", &name]);
         self.built(&mut command)?;
         Ok(Program {
-            executable: self.directory.join("build/release").join(&name),
+            executable: self.directory.join("build").join(profile).join(&name),
             name,
             arguments: arguments.iter().map(|text| (*text).to_owned()).collect(),
             variables: Vec::new(),

@@ -19,12 +19,13 @@ const LEFT_OUT: [(&str, &str); 10] = [
 ];
 
 /// Programs of the test kit that may notice a mutant: kind, crate, and arguments for a small slice.
-const PROGRAMS: [(&str, &str, &[&str]); 6] = [
+const PROGRAMS: [(&str, &str, &[&str]); 7] = [
     ("explore", "pm", &["--states", "3000", "--seed", "1"]),
     ("kill", "pm", &["--kills", "20", "--seed", "1", "--step", "10"]),
     ("explore", "fs", &["--states", "3000", "--seed", "1"]),
     ("kill", "fs", &["--kills", "5", "--seed", "1", "--step", "100"]),
     ("explore", "flash", &["--cuts", "80", "--each", "48", "--seed", "2"]),
+    ("fuzz", "flash", &["--cases", "500", "--seed", "1"]),
     ("kill", "flash", &["--operations", "12000", "--openings", "12", "--mib", "24"]),
 ];
 
