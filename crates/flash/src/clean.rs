@@ -116,8 +116,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 
-    /// Sees to it that a flushed packet says what is durable: waits for the thread that is at it, or
-    /// does it; whether there was space for that.
+    /// Sees to it that a flushed packet says what is durable: waits for the thread that is at it,
+    /// or does it; whether there was space for that.
     fn get_named(&self) -> Result<bool> {
         match self.naming.ask_and_wait() {
             true => Ok(true),

@@ -164,14 +164,13 @@ impl<M: Memory, H: Host> Volume<M, H> {
         })?)
     }
 
-    /// Waits a moment if a segment would be free but for somebody's hold, who has requests under
-    /// way: whether that was so, and there were not too many such `waits` before.
+    /// Waits a moment if a segment would be free but for somebody else's hold, who has requests
+    /// under way: whether that was so, and there were not too many such `waits` before.
     pub(crate) fn await_holds(&self, waits: &mut u32) -> Result<bool> {
         let core = self.core.as_ref();
-        let held = self.held_segments(core)?;
+        let held = self.segments_held_by_others(core)?;
         let others = self.segments_held_by(core, |number| number != self.writing.number)?;
-        // What of this process has got room where nothing has died yet is to be in use there: maybe
-        // the calling thread itself, that has room and needs more.
+        // What of this process has got room where nothing has died yet is to be in use there.
         let is_awaited = |segment: u64| {
             core.segment(segment, Of::Touched) > 0 || others.binary_search(&segment).is_ok()
         };

@@ -7,8 +7,8 @@
 //! until then, and no longer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use conquest_format::{Offset, WORD};
@@ -38,10 +38,34 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Writing {
     /// Its number.
     pub(crate) number: u64,
-    /// Words for holds that are not in use: of which object, and which.
-    free: Mutex<Vec<(Place, u64)>>,
+    /// Words for holds.
+    words: Mutex<HoldWords>,
     /// Holds that it has had.
     holds: AtomicU64,
+}
+
+/// Words for holds: of which object each is, and which.
+#[derive(Debug, Default)]
+struct HoldWords {
+    free: Vec<(Place, u64)>,
+    /// Those that are in use, and by which thread.
+    taken: Vec<((Place, u64), ThreadId)>,
+}
+
+impl HoldWords {
+    /// One for the calling thread, if there is any.
+    fn take(&mut self) -> Option<(Place, u64)> {
+        let at = self.free.pop()?;
+        self.taken.push((at, thread::current().id()));
+        Some(at)
+    }
+
+    fn give(&mut self, at: (Place, u64)) {
+        if let Some(found) = self.taken.iter().rposition(|(taken, _)| *taken == at) {
+            self.taken.swap_remove(found);
+        }
+        self.free.push(at);
+    }
 }
 
 /// A segment that is kept from being begun anew, until this is dropped.
@@ -67,23 +91,26 @@ impl<M: Memory, H: Host> Drop for Hold<'_, M, H> {
             // The region has failed: nothing is begun anew any more.
             return;
         }
-        let free = &self.volume.writing.free;
-        free.lock().unwrap_or_else(PoisonError::into_inner).push(self.at);
+        self.volume.writing.words().give(self.at);
     }
 }
 
 impl Writing {
     pub(crate) fn new(number: u64) -> Writing {
-        Writing { number, free: Mutex::default(), holds: AtomicU64::new(0) }
+        Writing { number, words: Mutex::default(), holds: AtomicU64::new(0) }
+    }
+
+    fn words(&self) -> MutexGuard<'_, HoldWords> {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
     /// A hold of nothing yet. Not to be called with the lock held.
     pub(crate) fn spare_hold(&self) -> Result<Hold<'_, M, H>> {
-        let taken = || self.writing.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         loop {
-            match taken() {
+            let taken = self.writing.words().take();
+            match taken {
                 Some(at) => return Ok(Hold { volume: self, at }),
                 None => self.add_holds()?,
             }
@@ -113,7 +140,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         })?;
         let object = self.core.resolve(writer)?;
         let holds = (HOLDS..WORDS).map(|index| (object, index));
-        self.writing.free.lock().unwrap_or_else(PoisonError::into_inner).extend(holds);
+        self.writing.words().free.extend(holds);
         Ok(())
     }
 
@@ -135,11 +162,23 @@ impl<M: Memory, H: Host> Volume<M, H> {
         words: &impl Words,
         is_meant: impl Fn(u64) -> bool,
     ) -> Result<Vec<u64>> {
-        let holds = self.holds(words, is_meant)?;
-        let segment = |(_, word): (Offset, u64)| (word & ((1 << SEGMENT_BITS) - 1)) - 1;
-        let mut held: Vec<u64> = holds.into_iter().map(segment).collect();
-        held.sort_unstable();
-        Ok(held)
+        Ok(segments_of(self.holds(words, is_meant)?))
+    }
+
+    /// Those that somebody else holds than the calling thread.
+    pub(crate) fn segments_held_by_others(&self, words: &impl Words) -> Result<Vec<u64>> {
+        let me = thread::current().id();
+        let is_mine = |(_, thread): &&((Place, u64), ThreadId)| *thread == me;
+        let mine: Vec<Offset> = {
+            let words = self.writing.words();
+            let at = |((object, index), _): &((Place, u64), ThreadId)| {
+                object.offset().plus(index * WORD)
+            };
+            words.taken.iter().filter(is_mine).map(at).collect()
+        };
+        let mut holds = self.holds(words, |_| true)?;
+        holds.retain(|(at, _)| !mine.contains(at));
+        Ok(segments_of(holds))
     }
 
     /// Waits until all holds have been given up that somebody has now: what is written by them, or
@@ -208,6 +247,14 @@ impl<M: Memory, H: Host> Volume<M, H> {
     ) -> Error {
         Error::Device { device: self.name(), action, at, bytes, source }
     }
+}
+
+/// The segments that `holds` hold, in order.
+fn segments_of(holds: Vec<(Offset, u64)>) -> Vec<u64> {
+    let segment = |(_, word): (Offset, u64)| (word & ((1 << SEGMENT_BITS) - 1)) - 1;
+    let mut held: Vec<u64> = holds.into_iter().map(segment).collect();
+    held.sort_unstable();
+    held
 }
 
 impl<M: Memory, H: Host> Change<'_, M, H> {

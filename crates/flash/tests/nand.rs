@@ -311,6 +311,14 @@ fn roots_go_on_behind_one_that_is_damaged() {
     model.compare(&recovered(&members), 400, "all of it");
 }
 
+/// Whether the last page of erase block number `block` is programmed.
+fn is_full(member: &Nand, block: u64) -> bool {
+    let last = (block * 16 + 15) * UNIT;
+    let is_programmed = member.flip(last, 0).is_ok();
+    assert_eq!(member.flip(last, 0).is_ok(), is_programmed);
+    is_programmed
+}
+
 #[test]
 fn blocks_that_cannot_be_erased_are_left_alone() {
     let members = [nand("nand", 120)];
@@ -320,11 +328,13 @@ fn blocks_that_cannot_be_erased_are_left_alone() {
     let volume = recovered(&members);
     for number in 0..6000 {
         if number % 1000 == 999 {
-            // Not those of superblocks, or of roots.
-            members[0].spoil(20 + (number / 1000) as u32 * 8).unwrap();
+            // Not those of superblocks, or of roots; and one that is written in full, so that it is
+            // erased before anything is written to it: if that finds out that it is bad, and the
+            // stream was to go there, the volume has failed.
+            let first = 20 + number / 1000 * 8;
+            let block = (first..119).find(|&block| is_full(&members[0], block)).unwrap();
+            members[0].spoil(block as u32).unwrap();
         }
-        // Bad blocks can't be programmed either: what finds that out is the flush, if it is the
-        // stream that was to go there, and the volume has failed then.
         step(&volume, &mut model, &mut rng, number);
     }
     let info = volume.info().unwrap();
