@@ -1,0 +1,88 @@
+//! What is done in the background when a device fails: nobody waits for it for good, and nothing
+//! that was written is lost.
+#![allow(clippy::unwrap_used)]
+
+mod volumes;
+
+use std::sync::Arc;
+
+use conquest_flash::device::{Device, Faults, Faulty, MemoryDevice, Work};
+use conquest_flash::{Error, Volume, assemble};
+use conquest_testkit::Rng;
+use rustix::io::Errno;
+use volumes::{Model, TestVolume, device, recovered, region};
+
+const SEGMENTS: u64 = 256;
+/// Units that are written: most of what the volume takes.
+const UNITS: u64 = 3000;
+
+/// The volume on `device`, as after a restart of the machine, with requests that `faults` fails.
+fn failing(device: &MemoryDevice, faults: &Arc<Faults>) -> TestVolume {
+    let faulty: Arc<dyn Device> = Arc::new(Faulty::new(device.as_other(), Arc::clone(faults)));
+    let body = assemble(vec![faulty]).unwrap();
+    Volume::recover(region(&body), &body).unwrap()
+}
+
+fn write(volume: &TestVolume, model: &mut Model, unit: u64, number: u64) -> Result<(), Error> {
+    volume.write(unit * 8, &model.write(unit * 8, 8, number))
+}
+
+/// A volume that is nearly full, flushed, and with a keeper soon has to be cleaned.
+fn filled(faults: &Arc<Faults>) -> (MemoryDevice, TestVolume, Model) {
+    let device = device(SEGMENTS);
+    let volume = failing(&device, faults);
+    let mut model = Model::default();
+    (0..UNITS).for_each(|unit| write(&volume, &mut model, unit, unit).unwrap());
+    volume.flush().unwrap();
+    (device, volume, model)
+}
+
+#[test]
+fn a_flush_in_the_background_that_fails_has_failed_for_all() {
+    for nth in 0..6 {
+        let faults = Arc::new(Faults::default());
+        let (_device, volume, mut model) = filled(&faults);
+        let mut rng = Rng::new(nth);
+        let error = volume.with_keeper(|| {
+            // Nobody flushes but who makes space.
+            faults.fail(Work::Flush, nth, Errno::IO.raw_os_error());
+            (0..20 * UNITS)
+                .find_map(|number| write(&volume, &mut model, rng.below(UNITS), number).err())
+        });
+        let error = error.unwrap();
+        assert!(matches!(error, Error::Failed { .. } | Error::Device { .. }), "{nth}: {error}");
+        assert!(matches!(volume.flush(), Err(Error::Failed { .. })), "{nth}");
+    }
+}
+
+#[test]
+fn a_write_in_the_background_that_fails_is_made_again() {
+    for seed in 0..6 {
+        let faults = Arc::new(Faults::default());
+        let (device, volume, mut model) = filled(&faults);
+        let mut rng = Rng::new(seed);
+        volume.with_keeper(|| {
+            for number in 0..2 * UNITS {
+                if number.is_multiple_of(UNITS / 4) {
+                    faults.fail(Work::Write, rng.below(40), Errno::IO.raw_os_error());
+                }
+                // Who writes a packet that can't be written is told so, and nothing is lost.
+                let unit = rng.below(UNITS);
+                let mut outcome = write(&volume, &mut model, unit, number);
+                for _ in 0..8 {
+                    if outcome.is_ok() {
+                        break;
+                    }
+                    outcome = write(&volume, &mut model, unit, number);
+                }
+                outcome.unwrap();
+            }
+        });
+        while volume.flush().is_err() {
+            assert!(!matches!(volume.flush(), Err(Error::Failed { .. })), "{seed}");
+        }
+        model.compare(&volume, UNITS * 8, "kept");
+        drop(volume);
+        model.compare(&recovered(&device), UNITS * 8, "a restart");
+    }
+}
