@@ -86,8 +86,8 @@ where
     Self: Sync,
 {
     /// Does `work` while a thread makes space and writes checkpoints, before others come upon the
-    /// need to and have to wait. A process has one such thread, each may have one; ending it takes
-    /// up to 50 ms, and what it is doing.
+    /// need to and have to wait, and another one helps it. A process has one keeper, each may have
+    /// one; ending it takes up to 50 ms, and what it is doing.
     pub fn with_keeper<T>(&self, work: impl FnOnce() -> T) -> T {
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
