@@ -10,11 +10,13 @@ use std::sync::{Arc, Mutex};
 
 use conquest_flash::device::{Device, Limits, MemoryDevice};
 use conquest_flash::{Error, NewVolume, Volume, assemble, create};
-use conquest_format::volume::{Arrangement, Packet, Root};
+use conquest_format::volume::{ANCHORS, Arrangement, Packet, Root};
 use conquest_testkit::Rng;
 use media::{SEGMENT, after, bind, change_root, flushed, packets, put_unit, refused, unit_at};
 use volumes::{Model, TestVolume, UNIT, region};
 
+/// Bytes before the first segment.
+const START: u64 = 65_536;
 const ROOT: &[u8] = b"CONQROOT";
 /// What stands first in all that is written but payload.
 const META: [&[u8]; 3] = [b"CONQPACK", b"CONQCHKP", ROOT];
@@ -26,6 +28,8 @@ struct Seen {
     payload: [u64; 2],
     /// Whether a root that is written is said not to be.
     denies_roots: bool,
+    /// Units of the device that can't be read.
+    unreadable: Vec<u64>,
     /// Flushes, and what was written since the last one.
     flushes: u64,
     unflushed: u64,
@@ -65,6 +69,10 @@ impl Device for Watched {
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let units = at / UNIT..(at + into.len() as u64).div_ceil(UNIT);
+        if self.seen.lock().unwrap().unreadable.iter().any(|unit| units.contains(unit)) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
         self.device.read(at, into)
     }
 
@@ -208,6 +216,18 @@ fn a_packet_that_was_flushed_is_missed() {
     let volume = after(&device, spoil).unwrap();
     model.compare(&volume, 29 * 8, "without the last one");
     assert_eq!(volume.allocated(29 * 8).unwrap(), None);
+}
+
+#[test]
+fn roots_beside_what_cannot_be_read_are_found() {
+    let (device, model) = flushed();
+    let seen: Arc<Mutex<Seen>> = Arc::default();
+    let last = |anchor: u64| START / UNIT + (anchor + 1) * SEGMENT - 1;
+    seen.lock().unwrap().unreadable = (0..ANCHORS).map(last).collect();
+    let watched = Watched { device: device.as_other(), seen };
+    let body = assemble(vec![Arc::new(watched)]).unwrap();
+    let volume = Volume::recover(region(&body), &body).unwrap();
+    model.compare(&volume, 30 * 8, "roots in part");
 }
 
 /// Behind the end of the stream there may be what says that it goes on, and is not of it.
