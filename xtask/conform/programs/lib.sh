@@ -31,11 +31,11 @@ count_up() {
 await_all() {
     local file tries
     for file in "$@"; do
-        for ((tries = 0; tries < 1200; tries++)); do
+        for ((tries = 0; tries < 2400; tries++)); do
             [ ! -s "$file" ] || continue 2
             sleep 0.05
         done
-        fail "nothing came into $file within a minute"
+        fail "nothing came into $file within two minutes"
     done
 }
 

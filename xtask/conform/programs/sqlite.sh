@@ -6,10 +6,12 @@ db=database
 expect 'the journal mode' "$(sqlite3 $db "PRAGMA journal_mode=$mode;")" "$mode"
 sqlite3 $db 'CREATE TABLE t(writer INTEGER, i INTEGER, filler TEXT, PRIMARY KEY(writer, i));
              CREATE INDEX by_filler ON t(filler);'
+# Who finds the database locked tries again every 100 ms, and the others hardly ever leave it
+# unlocked: so one of them may have to wait for long.
 for round in 1 2 3; do
     writers=()
     for w in 1 2 3 4; do
-        stdbuf -oL sqlite3 -bail -cmd '.timeout 20000' -cmd 'PRAGMA synchronous=FULL;' $db \
+        stdbuf -oL sqlite3 -bail -cmd '.timeout 100000' -cmd 'PRAGMA synchronous=FULL;' $db \
             < <(count_up "INSERT INTO t VALUES($round$w, @, hex(randomblob(200))); SELECT @;") \
             > "acknowledged-$round$w" &
         writers+=($!)
