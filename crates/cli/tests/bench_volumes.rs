@@ -112,7 +112,7 @@ fn volumes_are_measured() {
         let pairs = found["pairs"].as_array().unwrap();
         let count = match experiment {
             "volume-filesystems" => 27,
-            "volume-reads" => 8,
+            "volume-reads" => 10,
             _ if on == "disk,loop" => 6,
             _ => 0,
         };

@@ -11,8 +11,7 @@ use crate::volume::Volume;
 
 /// Most requests of one caller that are under way.
 const DEPTH: u32 = 64;
-/// Bytes that are read to memory of the caller at once: half of them at most, so that he looks at
-/// one half while the devices read the other one.
+/// Bytes that are read to memory of the caller at once.
 const LENT_AT_ONCE: usize = 1 << 20;
 /// Queues that are kept for the next caller.
 const KEPT: usize = 8;
@@ -86,12 +85,10 @@ impl<M: Memory, H: Host> Beside<'_, M, H> {
             };
             reads.push(Read { file, at, into });
         }
-        let all: usize = reads.iter().map(|read| read.into.len()).sum();
-        let read =
-            queue.read_to(&mut reads, (all / 2).min(LENT_AT_ONCE), |index, outcome, bytes| {
-                let is_whole = outcome.is_ok_and(|count| count == bytes.len());
-                each(index, is_whole, bytes);
-            });
+        let read = queue.read_to(&mut reads, LENT_AT_ONCE, |index, outcome, bytes| {
+            let is_whole = outcome.is_ok_and(|count| count == bytes.len());
+            each(index, is_whole, bytes);
+        });
         read.is_ok()
     }
 

@@ -72,9 +72,14 @@ impl Queue {
                         && under_way.takes(read.into.len(), depth, bytes)
                     {
                         under_way.begin(Fd(file.as_raw_fd()), read, rest as u64);
+                        // Each by itself: of several that lie beside each other the kernel would
+                        // make one, which is complete only as a whole.
+                        under_way.submit(false);
                         rest += 1;
                     }
-                    under_way.submit(complete.is_empty());
+                    if complete.is_empty() {
+                        under_way.submit(true);
+                    }
                     // The kernel is at work on what was begun now.
                     for (number, outcome) in complete.drain(..) {
                         if let Some(read) = reads.get_mut(number) {

@@ -83,6 +83,11 @@ impl Copy {
         Ok(())
     }
 
+    /// Paths and texts of the files that are mutated.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().map(|file| (file.path.as_str(), file.text.as_str()))
+    }
+
     fn write(&self) -> Result<(), Failure> {
         for (path, rewritten) in &self.rewritten {
             update(&self.sources.join(path), rewritten.text.as_bytes())?;

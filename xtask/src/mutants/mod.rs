@@ -10,11 +10,13 @@ mod effects;
 mod operators;
 mod rewrite;
 mod rules;
+mod sample;
 mod slices;
 mod survivors;
 #[cfg(test)]
 mod tests;
 mod trial;
+mod verdicts;
 
 use core::fmt::Write;
 use std::collections::BTreeMap;
@@ -26,7 +28,8 @@ use crate::{Failure, tree};
 
 use build::Copy;
 use operators::Mutant;
-use trial::Verdict;
+use trial::{Verdict, Work};
+use verdicts::Verdicts;
 
 /// The module that the copy of the crate gets.
 const MODULE: &str = "conquest_mutant";
@@ -47,6 +50,12 @@ struct Options {
     is_all: bool,
     /// Whether accepted survivors are tried too.
     tries_accepted: bool,
+    /// So many of the mutants, chosen at random; all of them if `None`.
+    sample: Option<usize>,
+    /// Where the random numbers begin that choose them.
+    seed: u64,
+    /// Whether those that an earlier run noticed are not tried again.
+    resumes: bool,
 }
 
 fn parse(arguments: &[String]) -> Result<Options, Failure> {
@@ -59,6 +68,9 @@ fn parse(arguments: &[String]) -> Result<Options, Failure> {
         limit: Duration::from_secs(60),
         is_all: false,
         tries_accepted: false,
+        sample: None,
+        seed: 1,
+        resumes: false,
     };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
@@ -76,6 +88,9 @@ fn parse(arguments: &[String]) -> Result<Options, Failure> {
             "--list" => options.is_list = true,
             "--all" => options.is_all = true,
             "--accepted" => options.tries_accepted = true,
+            "--resume" => options.resumes = true,
+            "--sample" => options.sample = Some(number(value()?)? as usize),
+            "--seed" => options.seed = number(value()?)?.into(),
             "--seconds-per-mutant" => {
                 options.limit = Duration::from_secs(number(value()?)?.into());
             }
@@ -113,7 +128,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     let listed = survivors::read(&root, &options.package)?;
     let programs = copy.build()?;
     let is_built = |mutant: &&Mutant| !copy.disabled.contains(&mutant.number);
-    let chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).filter(is_built).collect();
+    let mut chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).filter(is_built).collect();
+    if let Some(count) = options.sample {
+        sample::take(&mut chosen, count, options.seed);
+    }
     println!(
         "{} mutants, {} to try; {} do not compile and are left out",
         copy.mutants.len(),
@@ -121,14 +139,23 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
         copy.disabled.len()
     );
     let records = trial::baseline(&programs, &directory, options.limit)?;
+    let names: Vec<String> = programs.iter().map(|program| program.name.clone()).collect();
+    let earlier = Verdicts::open(&directory, &options.package, copy.texts(), options.resumes)?;
     let known = |mutant: &Mutant| {
-        !options.tries_accepted && listed.iter().any(|entry| entry.is_for(mutant))
+        let is_accepted = listed.iter().any(|entry| entry.is_for(mutant));
+        if is_accepted && !options.tries_accepted {
+            return Some(Verdict::Survived);
+        }
+        earlier.of(mutant, &names)
     };
-    let verdicts = trial::all(&chosen, known, &programs, &records, &directory, options.jobs)?;
+    let note = |mutant: &Mutant, verdict| earlier.add(mutant, verdict, &names);
+    let work =
+        Work { mutants: &chosen, programs: &programs, records: &records, directory: &directory };
+    let verdicts = work.all(options.jobs, known, note)?;
     let outcome = Outcome {
         results: chosen.into_iter().zip(verdicts).collect(),
-        names: programs.iter().map(|program| program.name.clone()).collect(),
-        is_whole: options.only.is_empty(),
+        names,
+        is_whole: options.only.is_empty() && options.sample.is_none(),
         listed,
     };
     let (report, tally) = outcome.report();

@@ -92,75 +92,86 @@ pub(super) fn baseline(
     Ok(records)
 }
 
-/// Tries each of `mutants`, `jobs` at a time, but those that are `known` to survive.
-pub(super) fn all(
-    mutants: &[&Mutant],
-    known: impl Fn(&Mutant) -> bool + Sync,
-    programs: &[Program],
-    records: &[Record],
-    directory: &Path,
-    jobs: usize,
-) -> Result<Vec<Verdict>, Failure> {
-    let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, Result<Verdict, Failure>)>> = Mutex::new(Vec::new());
-    let start = Instant::now();
-    let work = |job: usize| {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(mutant) = mutants.get(at) else {
-                return;
-            };
-            if known(mutant) {
-                let mut results = results.lock().unwrap_or_else(|poison| poison.into_inner());
-                results.push((at, Ok(Verdict::Survived)));
-                continue;
-            }
-            let verdict = one(mutant, programs, records, directory, job);
-            if matches!(verdict, Ok(Verdict::Survived)) {
-                println!("survived: {}", mutant.describe());
-            }
-            let is_over = verdict.is_err();
-            let mut results = results.lock().unwrap_or_else(|poison| poison.into_inner());
-            results.push((at, verdict));
-            if results.len().is_multiple_of(PROGRESS) {
-                let seconds = start.elapsed().as_secs();
-                println!("{} of {} tried, {seconds} s", results.len(), mutants.len());
-            }
-            if is_over {
-                next.store(mutants.len(), Ordering::Relaxed);
-            }
-        }
-    };
-    thread::scope(|scope| {
-        let work = &work;
-        for job in 0..jobs {
-            scope.spawn(move || work(job));
-        }
-    });
-    let mut results = results.into_inner().unwrap_or_else(|poison| poison.into_inner());
-    results.sort_by_key(|(at, _)| *at);
-    results.into_iter().map(|(_, verdict)| verdict).collect()
+/// What is tried, with what.
+pub(super) struct Work<'a> {
+    /// In this order.
+    pub(super) mutants: &'a [&'a Mutant],
+    /// What may notice them.
+    pub(super) programs: &'a [Program],
+    /// What is known of each program.
+    pub(super) records: &'a [Record],
+    /// Where programs may leave something.
+    pub(super) directory: &'a Path,
 }
 
-fn one(
-    mutant: &Mutant,
-    programs: &[Program],
-    records: &[Record],
-    directory: &Path,
-    job: usize,
-) -> Result<Verdict, Failure> {
-    // First what is quick and has caught many.
-    let mut order: Vec<_> = programs.iter().zip(records).enumerate().collect();
-    order.sort_by_key(|(_, (_, record))| {
-        record.time / (1 + record.catches.load(Ordering::Relaxed) as u32)
-    });
-    for (by, (program, record)) in order {
-        let ended = attempt(program, mutant.number, record.limit, directory, job)?;
-        if !ended.is_well() {
-            record.catches.fetch_add(1, Ordering::Relaxed);
-            let is_hang = ended == Ended::TimedOut;
-            return Ok(Verdict::Caught { by, is_hang });
-        }
+/// What came out for the mutants at those places.
+type Results = Mutex<Vec<(usize, Result<Verdict, Failure>)>>;
+
+impl Work<'_> {
+    /// Tries each mutant of which nothing is `known`, `jobs` at a time, and has it noted.
+    pub(super) fn all(
+        &self,
+        jobs: usize,
+        known: impl Fn(&Mutant) -> Option<Verdict> + Sync,
+        note: impl Fn(&Mutant, Verdict) -> Result<(), Failure> + Sync,
+    ) -> Result<Vec<Verdict>, Failure> {
+        let next = AtomicUsize::new(0);
+        let results = Results::default();
+        let start = Instant::now();
+        let try_one = |mutant: &Mutant, job| {
+            if let Some(verdict) = known(mutant) {
+                return Ok(verdict);
+            }
+            let verdict = self.one(mutant, job)?;
+            if verdict == Verdict::Survived {
+                println!("survived: {}", mutant.describe());
+            }
+            note(mutant, verdict)?;
+            Ok(verdict)
+        };
+        let work = |job| {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(mutant) = self.mutants.get(at) else {
+                    return;
+                };
+                let verdict = try_one(mutant, job);
+                if verdict.is_err() {
+                    next.store(self.mutants.len(), Ordering::Relaxed);
+                }
+                let mut results = results.lock().unwrap_or_else(|poison| poison.into_inner());
+                results.push((at, verdict));
+                if results.len().is_multiple_of(PROGRESS) {
+                    let seconds = start.elapsed().as_secs();
+                    println!("{} of {} tried, {seconds} s", results.len(), self.mutants.len());
+                }
+            }
+        };
+        thread::scope(|scope| {
+            let work = &work;
+            for job in 0..jobs {
+                scope.spawn(move || work(job));
+            }
+        });
+        let mut results = results.into_inner().unwrap_or_else(|poison| poison.into_inner());
+        results.sort_by_key(|(at, _)| *at);
+        results.into_iter().map(|(_, verdict)| verdict).collect()
     }
-    Ok(Verdict::Survived)
+
+    fn one(&self, mutant: &Mutant, job: usize) -> Result<Verdict, Failure> {
+        // First what is quick and has caught many.
+        let mut order: Vec<_> = self.programs.iter().zip(self.records).enumerate().collect();
+        order.sort_by_key(|(_, (_, record))| {
+            record.time / (1 + record.catches.load(Ordering::Relaxed) as u32)
+        });
+        for (by, (program, record)) in order {
+            let ended = attempt(program, mutant.number, record.limit, self.directory, job)?;
+            if !ended.is_well() {
+                record.catches.fetch_add(1, Ordering::Relaxed);
+                let is_hang = ended == Ended::TimedOut;
+                return Ok(Verdict::Caught { by, is_hang });
+            }
+        }
+        Ok(Verdict::Survived)
+    }
 }

@@ -4,9 +4,19 @@
 //! Both sides read the very same bytes of the medium, past the kernel's cache, in slices that
 //! take turns. The volume has been aged before: what is next to each other in its space is not so
 //! on the device. Nothing of it is kept in memory but the index.
+//!
+//! A volume looks at all that it reads, as whoever wanted it will. To look takes time, and so does,
+//! for the device, storing to memory that a processor has in its caches. So one pair of large reads
+//! is also made with both sides looking at each line of what they have read.
 
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
+
+use conquest_format::LINE;
+use conquest_uring::Buffer;
 
 use super::volume_pair::batches;
 use super::{Bound, Experiment, Need, On, Pair, Phase, Run, Size, Unit, in_range};
@@ -31,13 +41,15 @@ const AROUND: u64 = 1 << 20;
 const START: u64 = 64 << 10;
 const ANCHORS: u64 = 4;
 
-const PHASES: [Phase; 12] = [
+const PHASES: [Phase; 14] = [
     Phase { id: "read", unit: Unit::Requests, part: 0 },
     Phase { id: "device-read", unit: Unit::Requests, part: 0 },
     Phase { id: "read-32", unit: Unit::Requests, part: 0 },
     Phase { id: "device-read-32", unit: Unit::Requests, part: 0 },
     Phase { id: "read-large", unit: Unit::Bytes, part: 0 },
     Phase { id: "device-read-large", unit: Unit::Bytes, part: 0 },
+    Phase { id: "read-large-looked-at", unit: Unit::Bytes, part: 0 },
+    Phase { id: "device-read-large-looked-at", unit: Unit::Bytes, part: 0 },
     Phase { id: "read-large-8", unit: Unit::Bytes, part: 0 },
     Phase { id: "device-read-large-8", unit: Unit::Bytes, part: 0 },
     Phase { id: "added-processor-time", unit: Unit::Seconds, part: 0 },
@@ -45,10 +57,14 @@ const PHASES: [Phase; 12] = [
     Phase { id: "requests-for-a-read", unit: Unit::Each, part: 0 },
     Phase { id: "requests-for-a-large-read", unit: Unit::Each, part: 0 },
 ];
-const PAIRS: [Pair; 4] = [
+const PAIRS: [Pair; 5] = [
     small("4 KiB, one at a time", ["read", "device-read"]),
     small("4 KiB, 32 under way", ["read-32", "device-read-32"]),
     large("1 MiB, one at a time", ["read-large", "device-read-large"]),
+    large(
+        "1 MiB, one at a time, looked at",
+        ["read-large-looked-at", "device-read-large-looked-at"],
+    ),
     large("1 MiB, 8 under way", ["read-large-8", "device-read-large-8"]),
 ];
 /// Seconds of processors that a read may take more on a device in memory, which does not hide them.
@@ -168,9 +184,10 @@ impl Read {
 impl Reading<'_> {
     fn run(mut self, run: &mut Run<'_>) -> Outcome<()> {
         run.begin_all();
-        let one = self.one_by_one(UNIT)?;
+        let one = self.one_by_one(UNIT, |_| ())?;
         let many = self.side_by_side(UNIT, DEPTH)?;
-        let large = self.one_by_one(LARGE)?;
+        let large = self.one_by_one(LARGE, |_| ())?;
+        let looked_at = self.one_by_one(LARGE, look)?;
         let large_many = self.side_by_side(LARGE, LARGE_DEPTH)?;
         let amounts = [
             ("added-processor-time", one.added()),
@@ -179,7 +196,7 @@ impl Reading<'_> {
             ("requests-for-a-large-read", large.requests),
         ];
         let mut phases = Vec::new();
-        let each = [(one, 1), (many, 1), (large, LARGE), (large_many, LARGE)];
+        let each = [(one, 1), (many, 1), (large, LARGE), (looked_at, LARGE), (large_many, LARGE)];
         for (pair, (read, bytes)) in PAIRS.iter().zip(each) {
             phases.extend(batches(run, pair, &read.both, bytes));
         }
@@ -204,15 +221,12 @@ impl Reading<'_> {
         [self.ageing.large_at(number), START + ANCHORS * segment + number * LARGE]
     }
 
-    /// Reads of `bytes` bytes, each when the one before has ended.
-    fn one_by_one(&mut self, bytes: u64) -> Outcome<Read> {
+    /// Reads of `bytes` bytes, each when the one before has ended and was taken by `take`.
+    fn one_by_one(&mut self, bytes: u64, take: fn(&[u8])) -> Outcome<Read> {
         let (mut random, slice) = (self.random.clone(), self.slice);
         let (mut ours, mut others) = (random.clone(), Random::new(random.number()));
-        let content = vec![0; bytes as usize];
-        let mut buffers = flow::buffers(2, &content)?;
-        let [into, beside] = buffers.as_mut_slice() else {
-            return Ok(Read { both: Default::default(), requests: 0.0 });
-        };
+        // The same memory for both: where it is makes a difference.
+        let into = RefCell::new(Buffer::new(bytes as usize).map_err(no_memory)?);
         let (before, mut reads) = (self.aged.device.counts().reads, 0);
         let both = in_turn(
             self.slices,
@@ -220,8 +234,11 @@ impl Reading<'_> {
             || {
                 let done = until(slice, || {
                     let [at, _] = self.places(bytes, &mut ours);
+                    let into = &mut *into.borrow_mut();
                     let read = self.aged.volume.read(at / UNIT * PER_UNIT, into);
-                    read.map(|()| 1).map_err(failed("read a volume"))
+                    read.map_err(failed("read a volume"))?;
+                    take(into);
+                    Ok(1)
                 })?;
                 reads += done;
                 Ok(done)
@@ -229,8 +246,11 @@ impl Reading<'_> {
             || {
                 until(slice, || {
                     let [_, at] = self.places(bytes, &mut others);
-                    let read = self.aged.file.read_exact_at(beside, at);
-                    read.map(|()| 1).map_err(|source| CallError::of("read a device", source))
+                    let into = &mut *into.borrow_mut();
+                    let read = self.aged.file.read_exact_at(into, at);
+                    read.map_err(|source| CallError::of("read a device", source))?;
+                    take(into);
+                    Ok(1)
                 })
             },
         )?;
@@ -243,8 +263,7 @@ impl Reading<'_> {
         let (mut random, until) = (self.random.clone(), Until::Time(self.slice));
         let (mut ours, mut others) = (random.clone(), Random::new(random.number()));
         let content = vec![0; bytes as usize];
-        let mut buffers = flow::buffers(depth as usize, &content)?;
-        let mut beside = flow::buffers(depth as usize, &content)?;
+        let buffers = RefCell::new(flow::buffers(depth as usize, &content)?);
         let queue = self.aged.volume.queue(depth).map_err(failed("make a queue"))?;
         let (mut volume, mut device) = (Ours(queue), Raw::new(&self.aged.file, depth, 0)?);
         let (before, mut reads) = (self.aged.device.counts().reads, 0);
@@ -253,17 +272,28 @@ impl Reading<'_> {
             &mut random,
             || {
                 let mut next = || self.places(bytes, &mut ours)[0];
-                let done =
-                    flow(&mut volume, &mut buffers, Way::Read, until, &mut next, &mut |_| {})?;
+                let buffers = &mut buffers.borrow_mut();
+                let done = flow(&mut volume, buffers, Way::Read, until, &mut next, &mut |_| {})?;
                 reads += done;
                 Ok(done)
             },
             || {
                 let mut next = || self.places(bytes, &mut others)[1];
-                flow(&mut device, &mut beside, Way::Read, until, &mut next, &mut |_| {})
+                let buffers = &mut buffers.borrow_mut();
+                flow(&mut device, buffers, Way::Read, until, &mut next, &mut |_| {})
             },
         )?;
         self.random = random;
         Ok(Read { both, requests: self.requests(before, reads) })
     }
+}
+
+/// Looks at a byte of each line.
+fn look(bytes: &[u8]) {
+    let firsts = bytes.iter().step_by(LINE as usize);
+    black_box(firsts.fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
+}
+
+fn no_memory(source: io::Error) -> CallError {
+    CallError::of("get memory for requests", source)
 }

@@ -222,8 +222,9 @@ pub(super) fn open<R: Reader>(
     level: Option<u64>,
     words: &mut Words,
 ) -> Result<u64> {
-    let place = reader.core().resolve(ptr)?;
-    reader.node(place.offset(), words);
+    // Before what is there is known to be a node: so both are fetched at once.
+    reader.node(ptr.offset(), words);
+    reader.core().resolve(ptr)?;
     let found = words.word(0);
     if found >= LEVELS_MAX || level.is_some_and(|level| level != found) {
         return Err(corrupt("node of the map", ptr.offset(), "a node of the next level", found));
