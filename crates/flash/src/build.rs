@@ -50,6 +50,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             keeping: Keeping::default(),
             naming: Naming::default(),
             known_free: <_>::default(),
+            standstill: <_>::default(),
             packets_written: <_>::default(),
             space: Turn::default(),
             opened: None,

@@ -137,6 +137,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         // All that the walk has seen; and the checkpoint itself, of which the stream knows nothing.
         self.flush()?;
         self.flush_now()?;
+        self.end_stand_ins_of_the_dead()?;
         let found = Checkpoint { id, segment: writing.first, units: writing.units };
         if !self.write_root(Some(found), &[life])? {
             return Ok(());

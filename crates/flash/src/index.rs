@@ -5,7 +5,7 @@
 
 use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
-use conquest_format::volume::{LIVES_MAX, MIRRORS_MAX};
+use conquest_format::volume::{LIVES_MAX, MIRRORS_MAX, STAND_INS_MAX};
 use conquest_format::{Offset, PAGE, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -18,7 +18,7 @@ use crate::layout::Layout;
 /// The lock.
 pub(crate) const LOCK: u32 = 0;
 /// What this program makes and understands.
-pub(crate) const VERSION: u64 = 4;
+pub(crate) const VERSION: u64 = 5;
 /// Packets that the region keeps: each until it is on the device.
 pub(crate) const RING: u64 = 32;
 
@@ -157,12 +157,42 @@ pub(crate) enum Noted {
     Life = 32,
     /// Which device the first member is, of those that were it, plus 1; 0 if nobody has it.
     Stamps = 320,
+    /// The first of the stand-ins.
+    StandIns = 384,
 }
 
 /// Words of a life.
 const LIFE_WORDS: u64 = 4;
 const _: () = assert!(Noted::Life as u64 + LIVES_MAX as u64 * LIFE_WORDS <= Noted::Stamps as u64);
-const _: () = assert!((Noted::Stamps as u64 + MIRRORS_MAX as u64) * WORD <= kinds::COUNTS);
+const _: () = assert!(Noted::Stamps as u64 + MIRRORS_MAX as u64 <= Noted::StandIns as u64);
+
+/// A word of a stand-in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+pub(crate) enum Stand {
+    /// How far it has come.
+    State,
+    /// The writer who makes it.
+    Helper,
+    /// The writer who may still write to the place.
+    Stopped,
+    /// The first packet there,
+    First,
+    /// and below which one they are.
+    Below,
+    /// The place.
+    Place,
+    /// Units there.
+    Units,
+    /// Where they stand in.
+    At,
+    /// Their checksum.
+    Sum,
+}
+
+const STAND_WORDS: u64 = 16;
+const _: () =
+    assert!((Noted::StandIns as u64 + STAND_INS_MAX as u64 * STAND_WORDS) * WORD <= kinds::COUNTS);
 
 /// Position in the stream: a packet's number and words of records in it.
 pub(crate) const fn position(packet: u64, words: u64) -> u64 {
@@ -349,6 +379,15 @@ pub(crate) trait Words {
     /// Where the stamp of member `number` is.
     fn stamp_at(&self, number: u64) -> Offset {
         self.noted_at(Noted::Stamps).plus(number * WORD)
+    }
+
+    /// Where word `of` of stand-in `number` is.
+    fn stand_in_at(&self, number: u64, of: Stand) -> Offset {
+        self.noted_at(Noted::StandIns).plus((number * STAND_WORDS + of as u64) * WORD)
+    }
+
+    fn stand_in(&self, number: u64, of: Stand) -> u64 {
+        self.word(self.stand_in_at(number, of))
     }
 
     /// Where the words of life `number` of the newest root are.

@@ -52,6 +52,7 @@ mod restore;
 mod roots;
 mod segments;
 mod slots;
+mod stand_in;
 mod stream;
 mod survey;
 mod transfer;

@@ -75,8 +75,16 @@ pub fn create(members: &[Arc<dyn Device>], new: &NewVolume) -> Result<()> {
     let place = layout.first_place(ANCHORS);
     let lives = vec![Life { life: 1, packet: 1, place, generation: 1 }];
     let mut unit = vec![0; layout.unit as usize];
-    let root =
-        Root { sequence: 1, checkpoint: None, durable: 1, failed: 0, since: 0, known: 1, lives };
+    let root = Root {
+        sequence: 1,
+        checkpoint: None,
+        durable: 1,
+        failed: 0,
+        since: 0,
+        known: 1,
+        lives,
+        stand_ins: vec![],
+    };
     root.fill(layout.bind, &mut unit);
     for place in layout.root_places(1) {
         erase_segment(device.as_ref(), &layout, layout.segment_of(place))?;

@@ -111,6 +111,7 @@ pub(crate) fn recover(
     for anchor in recovered.segments.iter_mut().take(ANCHORS as usize) {
         anchor.used = Use::Anchor;
     }
+    root.stand_ins.iter().try_for_each(|stand_in| reading.put_in_place(stand_in))?;
     let load = || match root.checkpoint {
         Some(checkpoint) => reading.load(&checkpoint, &mut recovered, sums),
         None => Ok(()),

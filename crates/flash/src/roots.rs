@@ -13,6 +13,7 @@ use conquest_pm::memory::Memory;
 use crate::change::{Change, Step};
 use crate::index::{Noted, Word, Words};
 use crate::members::erase_segment;
+use crate::stand_in::stand_ins;
 use crate::volume::Volume;
 use crate::{Error, Result};
 
@@ -85,6 +86,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             // One that was begun later may say something else, and come later.
             if change.tx.root(Word::LastSequence) == root.sequence {
                 change.tx.set(change.tx.noted_at(Noted::InRoot), root.failed)?;
+                change.note_stand_ins(&root.stand_ins)?;
             }
             let known = change.tx.noted(Noted::Known).max(root.sequence);
             Ok(change.tx.set(change.tx.noted_at(Noted::Known), known)?)
@@ -159,6 +161,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             since: words.noted(Noted::Since),
             known: words.noted(Noted::Known),
             lives: (0..words.noted(Noted::Lives)).map(life).collect(),
+            stand_ins: stand_ins(words),
         };
         self.tx.set(Word::LastSequence.at(), sequence)?;
         Ok(root)

@@ -11,6 +11,7 @@ use crate::change::{Change, Step, Stop};
 use crate::index::{Count, Of, Use, Word, Words, new_run, packet_of, use_word};
 use crate::kinds;
 use crate::layout::Layout;
+use crate::stand_in::STANDS_IN;
 use crate::volume::Volume;
 use crate::writer::Hold;
 
@@ -119,9 +120,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 is_next || last >= words.root(Word::RootPacket)
             }
             // The newest root may be on its way, or there while nobody knows.
-            Use::Checkpoint => [Word::RootCheckpoint, Word::LastRooted]
-                .iter()
-                .any(|&root| words.root(root) == words.segment(segment, Of::Last)),
+            Use::Checkpoint => {
+                let last = words.segment(segment, Of::Last);
+                let roots = [Word::RootCheckpoint, Word::LastRooted];
+                roots.iter().any(|&root| words.root(root) == last)
+                    || last == STANDS_IN && self.stands_in(words, segment)
+            }
         };
         let is_bad = words.segment(segment, Of::Bad) > 0;
         if is_needed || is_bad || words.segment(segment, Of::Live) > 0 {

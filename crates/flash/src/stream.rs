@@ -224,7 +224,9 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             let is_sealed = self.tx.packet(number, Slot::Number) == number
                 && self.tx.packet(number, Slot::Stage) == Stage::Sealed as u64;
             let writer = self.tx.packet(number, Slot::Claim);
-            let is_claimed = writer != 0 && (writer == me || self.volume.is_writing(writer)?);
+            let is_claimed = writer != 0
+                && (writer == me || self.volume.is_writing(writer)?)
+                && !self.is_stood_in(number, writer);
             if is_sealed && !is_claimed {
                 let at = self.tx.packet_at(number, Slot::Claim);
                 self.tx.set(at, me)?;
@@ -235,8 +237,14 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     }
 
     /// Notes which of the packets that were `claimed` are `written`; the others are nobody's again.
+    /// Those that somebody else has claimed since are his.
     fn note_written(&mut self, claimed: &[u64], written: &[u64]) -> Step<()> {
         for &number in claimed {
+            let is_mine = self.tx.packet(number, Slot::Number) == number
+                && self.tx.packet(number, Slot::Claim) == self.volume.writing.number;
+            if !is_mine {
+                continue;
+            }
             let (of, value) = match written.contains(&number) {
                 true => (Slot::Stage, Stage::Written as u64),
                 false => (Slot::Claim, 0),
@@ -275,7 +283,7 @@ const RING_ENTRIES: u64 = 80;
 
 impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
     /// The header of packet `number`, if it is sealed and not on the device yet.
-    fn sealed_packet(&self, number: u64) -> Option<Packet> {
+    pub(crate) fn sealed_packet(&self, number: u64) -> Option<Packet> {
         let slot = |of| self.core.packet(number, of);
         let layout = self.layout;
         let header = Packet {
@@ -293,8 +301,14 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
         (slot(Slot::Number) == number && is_sealed).then_some(header)
     }
 
+    /// Whether this process has undertaken to write packet `number`, and nobody else has since.
+    fn is_claimed(&self, number: u64) -> bool {
+        let slot = |of| self.core.packet(number, of);
+        slot(Slot::Number) == number && slot(Slot::Claim) == self.writing.number
+    }
+
     /// The bytes of the packet of `header` from the region, as they go to the device, to `bytes`.
-    fn copy_packet(&self, header: &Packet, bytes: &mut [u8]) {
+    pub(crate) fn copy_packet(&self, header: &Packet, bytes: &mut [u8]) {
         let layout = self.layout;
         let data = Offset::new(self.core.packet(header.number, Slot::Data));
         let Some((first, payload)) = bytes.split_at_mut_checked(layout.unit as usize) else {
@@ -326,7 +340,7 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
             let (lock, written) = &self.packets_written;
             let waiting = lock.lock().unwrap_or_else(PoisonError::into_inner);
             drop(written.wait_timeout(waiting, PATIENCE));
-            return Ok(None);
+            return self.stand_in_if_still().map(|()| None);
         }
         let mut done = Done::default();
         let are_all = for_flush && claimed.iter().copied().eq(durable..to);
@@ -340,14 +354,18 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
             }
         });
         self.packets_written.1.notify_all();
+        // What it did not write it may have damaged: that is still stood in for.
+        let ended = if result.is_ok() { self.end_stand_ins(&claimed) } else { Ok(()) };
         // Why it failed says more than that the volume has.
+        let noted = noted.and_then(|begun| ended.map(|()| begun));
         result.and(noted).map(|begun| begun.map(|begun| self.flush_of(begun)))
     }
 
     /// Writes the packets that this process has `claimed`, those beside each other as one, and by
     /// that makes them durable if it can, and they `are_all` that is not.
     fn write_claimed(&self, claimed: &[u64], are_all: bool, done: &mut Done) -> Result<()> {
-        // Whoever claims packets keeps them until they are noted as written.
+        // Whoever claims packets keeps them until they are noted as written, or he is taken for one
+        // that is stopped.
         let packets: Vec<Packet> =
             claimed.iter().filter_map(|&number| self.sealed_packet(number)).collect();
         let most = AT_ONCE / self.layout.unit;
@@ -390,6 +408,11 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
             let (part, behind) = rest.split_at_mut((packet.units * self.layout.unit) as usize);
             self.copy_packet(packet, part);
             rest = behind;
+        }
+        // If they are somebody else's by now, the region may have had something else for them.
+        self.core.memory().load_fence();
+        if !packets.iter().all(|packet| self.is_claimed(packet.number)) {
+            return Ok(false);
         }
         if may_be && self.can_write_durably(packets, &bytes) {
             return self.write_durably(first.place, &bytes).map(|()| true);

@@ -17,6 +17,7 @@ use crate::members::Body;
 use crate::naming::Naming;
 use crate::open::Opened;
 use crate::order::Order;
+use crate::stand_in::Standstill;
 use crate::turn::Turn;
 use crate::writer::Writing;
 use crate::{Error, Result};
@@ -48,6 +49,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) naming: Naming,
     /// Segments that were free when this process looked last.
     pub(crate) known_free: Mutex<Vec<u64>>,
+    /// Whether packets get written.
+    pub(crate) standstill: Mutex<Standstill>,
     /// Told of when packets were written.
     pub(crate) packets_written: (Mutex<()>, Condvar),
     /// Of the thread that makes space or writes a checkpoint.

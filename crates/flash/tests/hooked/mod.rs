@@ -49,6 +49,8 @@ pub struct Hooked {
     pub counts: Arc<Counts>,
     /// Longer than others.
     pub flush_takes: Duration,
+    /// Where the last write of whatever kind is to go, and its bytes.
+    pub last: Mutex<(u64, usize)>,
     fua: bool,
     write: Hook,
     flush: Hook,
@@ -71,7 +73,8 @@ impl Hooked {
 
     pub fn over(device: Arc<dyn Device>, fua: bool) -> Hooked {
         let (write, flush, flush_takes) = (Hook::default(), Hook::default(), Duration::ZERO);
-        Hooked { device, counts: Arc::default(), flush_takes, fua, write, flush }
+        let last = Mutex::default();
+        Hooked { device, counts: Arc::default(), flush_takes, last, fua, write, flush }
     }
 
     /// Lets `what` happen in the next write of whatever kind, before it takes effect.
@@ -104,12 +107,14 @@ impl Device for Hooked {
 
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.counts.writes.fetch_add(1, Ordering::SeqCst);
+        *self.last.lock().unwrap() = (at, bytes.len());
         run(&self.write)?;
         self.device.write(at, bytes)
     }
 
     fn write_durable(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.counts.durable.fetch_add(1, Ordering::SeqCst);
+        *self.last.lock().unwrap() = (at, bytes.len());
         run(&self.write)?;
         self.device.write(at, bytes)
     }

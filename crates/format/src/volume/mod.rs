@@ -14,7 +14,7 @@ mod superblock;
 pub use checkpoint::{Item, ItemError, ItemReader, ItemWriter, Leaf};
 pub use packet::{HEADER_WORDS, Packet};
 pub use record::{Record, RecordError, Records, Sums};
-pub use root::{Checkpoint, LIVES_MAX, Life, Root};
+pub use root::{Checkpoint, LIVES_MAX, Life, Root, STAND_INS_MAX, StandIn};
 pub use superblock::{Arrangement, MAGIC, SIZE, Superblock, VERSION};
 
 use crate::checksum;

@@ -8,9 +8,15 @@ const MAGIC: u64 = u64::from_le_bytes(*b"CONQROOT");
 const HEAD: usize = 10;
 /// Words of a life.
 const LIFE: usize = 4;
-const WORDS: usize = HEAD + LIVES_MAX * LIFE;
+/// Where the stand-ins are: their number, and then each.
+const STAND_INS: usize = HEAD + LIVES_MAX * LIFE;
+/// Words of a stand-in.
+const STAND_IN: usize = 4;
+const WORDS: usize = STAND_INS + 1 + STAND_INS_MAX * STAND_IN;
 /// Most lives of a root.
 pub const LIVES_MAX: usize = 64;
+/// Most stand-ins of a root.
+pub const STAND_INS_MAX: usize = 8;
 
 /// A checkpoint of the map, as a root names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +42,20 @@ pub struct Life {
     pub generation: u64,
 }
 
+/// Units that are written once more elsewhere, because a process may still write the same to
+/// their place, which a power cut may damage then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StandIn {
+    /// The first of them.
+    pub place: u64,
+    /// How many.
+    pub units: u64,
+    /// The first one that stands in.
+    pub at: u64,
+    /// The checksum of all of them.
+    pub sum: u64,
+}
+
 /// A root.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Root {
@@ -55,6 +75,8 @@ pub struct Root {
     /// From where on packets count, 1 to [`LIVES_MAX`] of them: those of each life up to the first
     /// one of the next, and of the last one as far as they go.
     pub lives: Vec<Life>,
+    /// At most [`STAND_INS_MAX`].
+    pub stand_ins: Vec<StandIn>,
 }
 
 impl Root {
@@ -69,6 +91,11 @@ impl Root {
         for life in &self.lives {
             words.extend([life.life, life.packet, life.place, life.generation]);
         }
+        words.resize(STAND_INS, 0);
+        words.push(self.stand_ins.len() as u64);
+        for stand_in in &self.stand_ins {
+            words.extend([stand_in.place, stand_in.units, stand_in.at, stand_in.sum]);
+        }
         unit.fill(0);
         sealed(unit, bind, &words);
     }
@@ -81,6 +108,14 @@ impl Root {
         if magic != MAGIC || lives == 0 || lives > LIVES_MAX as u64 || !is_sealed(unit, bind) {
             return None;
         }
+        let (stand_ins, places) = words.get(STAND_INS..)?.split_first()?;
+        if *stand_ins > STAND_INS_MAX as u64 {
+            return None;
+        }
+        let places = places.as_chunks::<STAND_IN>().0.iter().take(*stand_ins as usize);
+        let stand_in =
+            |&[place, units, at, sum]: &[u64; STAND_IN]| StandIn { place, units, at, sum };
+        let stand_ins = places.map(stand_in).collect();
         let all = words.get(HEAD..).unwrap_or_default().as_chunks::<LIFE>().0;
         let life = |&[life, packet, place, generation]: &[u64; LIFE]| Life {
             life,
@@ -90,6 +125,6 @@ impl Root {
         };
         let lives = all.iter().take(lives as usize).map(life).collect();
         let checkpoint = (units > 0).then_some(Checkpoint { id, segment, units });
-        Some(Root { sequence, checkpoint, durable, failed, since, known, lives })
+        Some(Root { sequence, checkpoint, durable, failed, since, known, lives, stand_ins })
     }
 }

@@ -15,9 +15,15 @@ fn root(random: &mut Random, lives: usize) -> Root {
         segment: random.word(),
         units: 1 + random.number() / 2,
     });
+    let stand_ins = lives % (STAND_INS_MAX + 1);
     let lives = (0..lives).map(|_| life(random)).collect();
     let [sequence, durable, failed, since, known] = core::array::from_fn(|_| random.word());
-    Root { sequence, checkpoint, durable, failed, since, known, lives }
+    let stand_in = |_| {
+        let [place, units, at, sum] = core::array::from_fn(|_| random.word());
+        StandIn { place, units, at, sum }
+    };
+    let stand_ins = (0..stand_ins).map(stand_in).collect();
+    Root { sequence, checkpoint, durable, failed, since, known, lives, stand_ins }
 }
 
 fn packet(random: &mut Random, unit: u64) -> Packet {
@@ -150,11 +156,18 @@ fn roots_stand_as_documented() {
         Life { life: 9, packet: 10, place: 11, generation: 12 },
     ];
     let mut unit = vec![0xFF; UNIT as usize];
-    let root =
-        Root { sequence: 1, checkpoint, durable: 13, failed: 14, since: 15, known: 16, lives };
+    let stand_ins = vec![
+        StandIn { place: 17, units: 18, at: 19, sum: 20 },
+        StandIn { place: 21, units: 22, at: 23, sum: 24 },
+    ];
+    let (durable, failed, since, known) = (13, 14, 15, 16);
+    let root = Root { sequence: 1, checkpoint, durable, failed, since, known, lives, stand_ins };
     root.fill(bind(), &mut unit);
     let mut expected = vec![u64::from_le_bytes(*b"CONQROOT"), 1, 2, 3, 4, 2, 13, 14, 15, 16];
     expected.extend(5..=12);
+    expected.resize(266, 0);
+    expected.push(2);
+    expected.extend(17..=24);
     expected.resize(511, 0);
     expected.push(checksum(bind().0, &unit[..4088]));
     assert_eq!(words(&unit).collect::<Vec<_>>(), expected);

@@ -205,7 +205,7 @@ impl<'p> Run<'p> {
         let share = target.saturating_sub(begin);
         let mut events: Vec<(u64, bool)> = Vec::new();
         if is_logged {
-            events.extend((0..3).map(|_| (begin + self.rng.below(share), true)));
+            events.extend((0..4).map(|event| (begin + self.rng.below(share), event > 0)));
         }
         while self.rng.chance(1, 3) && events.len() < 4 {
             events.push((begin + self.rng.below(share), self.rng.chance(3, 4)));
@@ -232,12 +232,19 @@ impl<'p> Run<'p> {
                 } else {
                     self.figures.stops += 1;
                     workers[victim].signal(libc::SIGSTOP);
-                    std::thread::sleep(Duration::from_millis(20 + self.rng.below(80)));
+                    std::thread::sleep(self.stop_time());
                     workers[victim].signal(libc::SIGCONT);
                 }
             }
             std::thread::sleep(PAUSE);
         }
+    }
+
+    /// How long a process is stopped: mostly for a moment, sometimes so long that others write what
+    /// it was about to write.
+    fn stop_time(&mut self) -> Duration {
+        let least = if self.rng.chance(1, 4) { 400 } else { 20 };
+        Duration::from_millis(least + self.rng.below(80))
     }
 
     fn expect_alive(&self, workers: &mut [Child]) -> Result<(), String> {

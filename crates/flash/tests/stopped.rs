@@ -1,0 +1,169 @@
+//! A process that is stopped while it writes a packet keeps nobody from flushing, and what it
+//! writes when it goes on damages nothing for good, whenever the power is cut.
+#![allow(clippy::unwrap_used)]
+
+mod hooked;
+mod volumes;
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use conquest_flash::device::{Device, MemoryDevice};
+use conquest_flash::{Volume, assemble};
+use conquest_format::volume::Arrangement;
+use conquest_testkit::Rng;
+use hooked::{Hooked, new_volume, open};
+use volumes::{Model, TestVolume, region};
+
+const SECTOR: usize = 512;
+/// Units that are written.
+const UNITS: u64 = 200;
+/// One who is stopped is waited for a quarter of a second, once.
+const SOON: Duration = Duration::from_secs(5);
+
+/// The volume on `count` devices, as so many processes have it.
+struct Several {
+    /// The devices themselves.
+    devices: Vec<MemoryDevice>,
+    /// Them, as each process has them.
+    hooked: Vec<Vec<Arc<Hooked>>>,
+    volumes: Vec<Arc<TestVolume>>,
+}
+
+impl Several {
+    fn new(processes: usize, count: usize, arrangement: Arrangement) -> Several {
+        let devices = new_volume(count, arrangement, 64);
+        let of = || devices.iter().map(|device| Hooked::new(device, false)).collect::<Vec<_>>();
+        let hooked: Vec<_> = (0..processes).map(|_| of()).collect();
+        let body = |devices: &Vec<Arc<Hooked>>| {
+            assemble(devices.iter().map(|device| Arc::clone(device) as _).collect()).unwrap()
+        };
+        let bodies: Vec<_> = hooked.iter().map(body).collect();
+        Several { devices, hooked, volumes: open(&bodies) }
+    }
+
+    /// Lets the first process be stopped while it writes a packet for a flush; `meanwhile` gets
+    /// the others, and where on the devices the packet is to go.
+    fn stopped(&self, meanwhile: impl FnOnce(&[Arc<TestVolume>], (u64, usize)) + Send) {
+        let (stopped, is_stopped) = channel();
+        let (go_on, goes_on) = channel::<()>();
+        let device = Arc::clone(&self.hooked[0][0]);
+        device.in_next_write(move || {
+            stopped.send(()).unwrap();
+            // Whoever fails lets it go on, too.
+            let _ = goes_on.recv();
+            Ok(())
+        });
+        std::thread::scope(|scope| {
+            let flushing = scope.spawn(|| self.volumes[0].flush());
+            is_stopped.recv().unwrap();
+            let place = *device.last.lock().unwrap();
+            meanwhile(&self.volumes[1..], place);
+            drop(go_on);
+            flushing.join().unwrap().unwrap();
+        });
+    }
+
+    /// What is on the devices, with sectors from byte `at` on of the first one that were being
+    /// written, `len` bytes in all: some of them are garbage.
+    fn cut(&self, (at, len): (u64, usize), rng: &mut Rng) -> TestVolume {
+        let copy = |device: &MemoryDevice| {
+            let mut bytes = vec![0; device.len() as usize];
+            device.read(0, &mut bytes).unwrap();
+            let copy = MemoryDevice::new(device.name(), device.len(), device.limits()).unwrap();
+            copy.write(0, &bytes).unwrap();
+            copy
+        };
+        let copies: Vec<_> = self.devices.iter().map(copy).collect();
+        for sector in (at..at + len as u64).step_by(SECTOR) {
+            if rng.below(3) > 0 {
+                copies[0].write(sector, &[0xA5; SECTOR]).unwrap();
+            }
+        }
+        let devices = copies.iter().map(|copy| Arc::new(copy.as_other()) as Arc<dyn Device>);
+        let body = assemble(devices.collect()).unwrap();
+        Volume::recover(region(&body), &body).unwrap()
+    }
+}
+
+fn write(volume: &TestVolume, model: &mut Model, unit: u64, number: u64) {
+    volume.write(unit * 8, &model.write(unit * 8, 8, number)).unwrap();
+}
+
+#[test]
+fn one_who_is_stopped_while_it_writes_keeps_nobody_from_flushing() {
+    let several = Several::new(3, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    write(&several.volumes[0], &mut model, 0, 1);
+    several.stopped(|others, _| {
+        let since = Instant::now();
+        write(&others[0], &mut model, 1, 2);
+        others[0].flush().unwrap();
+        others[1].flush().unwrap();
+        assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+        // It is waited for once.
+        let since = Instant::now();
+        for number in 0..100 {
+            write(&others[number as usize % 2], &mut model, 2 + number, number);
+            others[number as usize % 2].flush().unwrap();
+        }
+        assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+        model.compare(&others[1], UNITS * 8, "it is stopped");
+    });
+    for volume in &several.volumes {
+        model.compare(volume, UNITS * 8, "it goes on");
+        volume.flush().unwrap();
+    }
+}
+
+#[test]
+fn what_it_writes_when_it_goes_on_damages_nothing_that_was_flushed() {
+    for (count, arrangement) in [(1, Arrangement::Striped), (2, Arrangement::Mirrored)] {
+        let several = Several::new(2, count, arrangement);
+        let mut model = Model::default();
+        let mut rng = Rng::new(7);
+        (0..20).for_each(|unit| write(&several.volumes[0], &mut model, unit, unit));
+        several.stopped(|others, place| {
+            others[0].flush().unwrap();
+            for step in 0..12 {
+                for _ in 0..4 {
+                    model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut");
+                }
+                // Roots go on saying it, and what stands in is not written over.
+                (0..150).for_each(|number| write(&others[0], &mut model, 20 + number, step));
+                others[0].flush().unwrap();
+                others[0].checkpoint().unwrap();
+            }
+        });
+        several.volumes[0].flush().unwrap();
+        model.compare(&several.cut((0, 0), &mut rng), UNITS * 8, "it has gone on");
+    }
+}
+
+#[test]
+fn what_was_stood_in_for_is_not_any_more_when_it_has_gone_on_or_died() {
+    let several = Several::new(2, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    // More often than there can be stand-ins at a time.
+    for round in 0..10 {
+        write(&several.volumes[0], &mut model, 0, round);
+        several.stopped(|others, _| {
+            write(&others[0], &mut model, 1, round);
+            others[0].flush().unwrap();
+        });
+        let used = several.volumes[1].info().unwrap();
+        assert!(used.segments.free > 16, "{round}: {:?}", used.segments);
+    }
+    // One who dies lets go of the locks by which it is a writer.
+    let mut rng = Rng::new(3);
+    write(&several.volumes[0], &mut model, 2, 1);
+    several.stopped(|others, place| {
+        others[0].flush().unwrap();
+        (0..1000).for_each(|writer| several.hooked[0][0].leave(writer).unwrap());
+        others[0].checkpoint().unwrap();
+        others[0].checkpoint().unwrap();
+        let cut = several.cut((place.0, 0), &mut rng);
+        model.compare(&cut, UNITS * 8, "it has died");
+    });
+}
