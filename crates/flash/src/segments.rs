@@ -8,7 +8,7 @@ use conquest_pm::memory::Memory;
 
 use crate::Result;
 use crate::change::{Change, Step, Stop};
-use crate::index::{Count, Of, Use, Word, Words, new_run, packet_of, use_word};
+use crate::index::{Count, Of, Stand, Use, Word, Words, new_run, packet_of, use_word};
 use crate::kinds;
 use crate::layout::Layout;
 use crate::stand_in::STANDS_IN;
@@ -99,7 +99,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// - No unit in it is in use, and a flushed record has made the last of them dead; and a
     ///   flushed packet says so, or recovery would look for what the records of flushed packets
     ///   name.
-    /// - No root that recovery might use needs it.
+    /// - No root that recovery might use needs it, or says that something stands in for what was
+    ///   there: recovery would put that there.
     /// - Nobody has room in it, alive, stopped, or dead with requests under way: it is not `held`.
     /// - It is erased, where segments have to be, and is not bad.
     pub(crate) fn is_reusable(&self, words: &impl Words, segment: u64, held: &[u64]) -> bool {
@@ -117,14 +118,16 @@ impl<M: Memory, H: Host> Volume<M, H> {
             Use::Stream => {
                 let last = words.segment(segment, Of::Last);
                 let is_next = words.root(Word::NextStream) == segment;
-                is_next || last >= words.root(Word::RootPacket)
+                is_next
+                    || last >= words.root(Word::RootPacket)
+                    || self.is_for_stand_in(words, segment, Stand::Place)
             }
             // The newest root may be on its way, or there while nobody knows.
             Use::Checkpoint => {
                 let last = words.segment(segment, Of::Last);
                 let roots = [Word::RootCheckpoint, Word::LastRooted];
                 roots.iter().any(|&root| words.root(root) == last)
-                    || last == STANDS_IN && self.stands_in(words, segment)
+                    || last == STANDS_IN && self.is_for_stand_in(words, segment, Stand::At)
             }
         };
         let is_bad = words.segment(segment, Of::Bad) > 0;

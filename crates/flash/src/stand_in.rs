@@ -8,8 +8,8 @@
 //! stopped has written what it was about to, or is gone; roots say it as long.
 //!
 //! A stand-in is for packets beside each other that one process has undertaken to write. There are
-//! [`STAND_INS_MAX`] at a time. What is in the place meanwhile is not begun anew, as the process
-//! that is stopped holds it.
+//! [`STAND_INS_MAX`] at a time. Neither its segment nor the one that it is for is begun anew before
+//! a root is durable that does not say so any more: recovery would put there what was there once.
 
 use std::sync::TryLockError;
 use std::time::{Duration, Instant};
@@ -89,12 +89,11 @@ fn is_for(words: &impl Words, number: u64, packet: u64, stopped: u64) -> bool {
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
-    /// Whether something stands in in `segment`.
-    pub(crate) fn stands_in(&self, words: &impl Words, segment: u64) -> bool {
+    /// Whether something stands in in `segment`, or for what is there: as `of` says.
+    pub(crate) fn is_for_stand_in(&self, words: &impl Words, segment: u64, of: Stand) -> bool {
         numbers().any(|number| {
-            let at = words.stand_in(number, Stand::At);
             words.stand_in(number, Stand::State) != state::NONE
-                && self.layout.segment_of(at) == segment
+                && self.layout.segment_of(words.stand_in(number, of)) == segment
         })
     }
 

@@ -155,15 +155,21 @@ fn what_was_stood_in_for_is_not_any_more_when_it_has_gone_on_or_died() {
         let used = several.volumes[1].info().unwrap();
         assert!(used.segments.free > 16, "{round}: {:?}", used.segments);
     }
-    // One who dies lets go of the locks by which it is a writer.
+    // One who dies lets go of the locks by which it is a writer. Where it was about to write
+    // nothing is needed any more, and it is used again.
     let mut rng = Rng::new(3);
     write(&several.volumes[0], &mut model, 2, 1);
     several.stopped(|others, place| {
         others[0].flush().unwrap();
+        (0..3).for_each(|unit| write(&others[0], &mut model, unit, 2));
+        others[0].checkpoint().unwrap();
+        others[0].checkpoint().unwrap();
         (0..1000).for_each(|writer| several.hooked[0][0].leave(writer).unwrap());
-        others[0].checkpoint().unwrap();
-        others[0].checkpoint().unwrap();
-        let cut = several.cut((place.0, 0), &mut rng);
-        model.compare(&cut, UNITS * 8, "it has died");
+        for round in 0..80 {
+            (0..15).for_each(|unit| write(&others[0], &mut model, 3 + unit, round));
+            others[0].flush().unwrap();
+            let cut = several.cut((place.0, 0), &mut rng);
+            model.compare(&cut, UNITS * 8, "it has died");
+        }
     });
 }
