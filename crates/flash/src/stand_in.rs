@@ -40,7 +40,7 @@ mod state {
     pub(super) const NONE: u64 = 0;
     /// It is being written, and means nothing if who does so is gone.
     pub(super) const MADE: u64 = 1;
-    /// It is durable, and no root says so yet.
+    /// It is written, and no root that is durable says so yet.
     pub(super) const READY: u64 = 2;
     /// A root that is durable says so: its packets are anybody's to write.
     pub(super) const STANDS: u64 = 3;
@@ -112,8 +112,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return Ok(());
         }
         *standstill = Standstill { written, since: Some(Instant::now()) };
-        // Where writes have an order nobody else has the volume open.
-        if since.is_none() || self.is_ordered() {
+        if since.is_none() {
             return Ok(());
         }
         // Those that are free are to be known.
@@ -128,7 +127,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.renew_root().map(drop)
     }
 
-    /// Writes stand-in `number`, and makes it durable; whether it is still needed then.
+    /// Writes stand-in `number`; whether it is still needed then. The root that names it is flushed
+    /// together with it, and names its checksum: so one that is not durable is none.
     fn make_stand_in(&self, number: u64) -> Result<bool> {
         let core = self.core.as_ref();
         let word = |of| core.stand_in(number, of);
@@ -149,7 +149,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
         if self.write_units(word(Stand::At), &bytes).is_err() {
             return Ok(false);
         }
-        self.flush_now()?;
         let sum = checksum(0, &bytes);
         self.change(|change| change.note_ready(number, sum))
     }
@@ -290,7 +289,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             && self.tx.packet(packet, Slot::Claim) == writer
     }
 
-    /// Notes that stand-in `number`, which this process has made, is durable; whether all of its
+    /// Notes that stand-in `number`, which this process has made, is written; whether all of its
     /// packets are still waited for.
     fn note_ready(&mut self, number: u64, sum: u64) -> Step<bool> {
         let word = |of| self.tx.stand_in(number, of);

@@ -43,17 +43,25 @@ impl Several {
         Several { devices, hooked, volumes: open(&bodies) }
     }
 
-    /// Lets the first process be stopped while it writes a packet for a flush; `meanwhile` gets
-    /// the others, and where on the devices the packet is to go.
+    /// Lets the first process be stopped in its next write, by which it writes a packet for a
+    /// flush; `meanwhile` gets the others, and where on the devices the packet is to go.
     fn stopped(&self, meanwhile: impl FnOnce(&[Arc<TestVolume>], (u64, usize)) + Send) {
+        self.stopped_after(0, meanwhile);
+    }
+
+    /// The same in the write that comes after so many.
+    fn stopped_after(
+        &self,
+        writes: u32,
+        meanwhile: impl FnOnce(&[Arc<TestVolume>], (u64, usize)) + Send,
+    ) {
         let (stopped, is_stopped) = channel();
         let (go_on, goes_on) = channel::<()>();
         let device = Arc::clone(&self.hooked[0][0]);
-        device.in_next_write(move || {
+        stop_after(&device, writes, move || {
             stopped.send(()).unwrap();
             // Whoever fails lets it go on, too.
             let _ = goes_on.recv();
-            Ok(())
         });
         std::thread::scope(|scope| {
             let flushing = scope.spawn(|| self.volumes[0].flush());
@@ -85,6 +93,18 @@ impl Several {
         let body = assemble(devices.collect()).unwrap();
         Volume::recover(region(&body), &body).unwrap()
     }
+}
+
+/// Lets `stop` happen in the write that comes after so many.
+fn stop_after(device: &Arc<Hooked>, writes: u32, stop: impl FnOnce() + Send + 'static) {
+    let again = Arc::clone(device);
+    device.in_next_write(move || {
+        match writes.checked_sub(1) {
+            Some(left) => stop_after(&again, left, stop),
+            None => stop(),
+        }
+        Ok(())
+    });
 }
 
 fn write(volume: &TestVolume, model: &mut Model, unit: u64, number: u64) {
@@ -119,12 +139,15 @@ fn one_who_is_stopped_while_it_writes_keeps_nobody_from_flushing() {
 
 #[test]
 fn what_it_writes_when_it_goes_on_damages_nothing_that_was_flushed() {
-    for (count, arrangement) in [(1, Arrangement::Striped), (2, Arrangement::Mirrored)] {
+    // What it has undertaken to write are two packets, in segments of their own.
+    let cases =
+        [(1, Arrangement::Striped, 0), (1, Arrangement::Striped, 1), (2, Arrangement::Mirrored, 0)];
+    for (count, arrangement, writes) in cases {
         let several = Several::new(2, count, arrangement);
         let mut model = Model::default();
         let mut rng = Rng::new(7);
         (0..20).for_each(|unit| write(&several.volumes[0], &mut model, unit, unit));
-        several.stopped(|others, place| {
+        several.stopped_after(writes, |others, place| {
             others[0].flush().unwrap();
             for step in 0..12 {
                 for _ in 0..4 {
@@ -139,6 +162,19 @@ fn what_it_writes_when_it_goes_on_damages_nothing_that_was_flushed() {
         several.volumes[0].flush().unwrap();
         model.compare(&several.cut((0, 0), &mut rng), UNITS * 8, "it has gone on");
     }
+}
+
+#[test]
+fn what_stands_in_has_been_written() {
+    let several = Several::new(2, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    (0..10).for_each(|unit| write(&several.volumes[0], &mut model, unit, unit));
+    several.stopped(|others, place| {
+        several.hooked[1][0].in_next_write(|| Err(std::io::ErrorKind::StorageFull.into()));
+        others[0].flush().unwrap();
+        let mut rng = Rng::new(11);
+        (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
+    });
 }
 
 #[test]
