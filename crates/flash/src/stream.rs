@@ -224,9 +224,12 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             let is_sealed = self.tx.packet(number, Slot::Number) == number
                 && self.tx.packet(number, Slot::Stage) == Stage::Sealed as u64;
             let writer = self.tx.packet(number, Slot::Claim);
-            let is_claimed = writer != 0
-                && (writer == me || self.volume.is_writing(writer)?)
-                && !self.is_stood_in(number, writer);
+            // What another thread of this process has undertaken it may be writing right now: who
+            // ends the stand-in for that is that thread.
+            let is_claimed = writer == me
+                || writer != 0
+                    && self.volume.is_writing(writer)?
+                    && !self.is_stood_in(number, writer);
             if is_sealed && !is_claimed {
                 let at = self.tx.packet_at(number, Slot::Claim);
                 self.tx.set(at, me)?;
