@@ -207,7 +207,7 @@ pub(crate) fn number(error: &conquest_flash::Error) -> Errno {
     use conquest_flash::Error as E;
     match error {
         E::NoSpace { .. } => Errno::NOSPC,
-        E::Range { .. } | E::TooMany { .. } => Errno::INVAL,
+        E::Range { .. } | E::TooMany { .. } | E::TooLarge { .. } => Errno::INVAL,
         _ => Errno::IO,
     }
 }

@@ -51,6 +51,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             naming: Naming::default(),
             known_free: <_>::default(),
             standstill: <_>::default(),
+            under_way: <_>::default(),
             packets_written: <_>::default(),
             space: Turn::default(),
             opened: None,

@@ -141,6 +141,17 @@ pub enum Error {
         /// Most of them.
         most: u64,
     },
+    /// More bytes at once than there is room for.
+    #[error(
+        "{bytes} bytes in one atomic write are too many: at most {most}, and fewer where free \
+         space is in small pieces; write fewer at once"
+    )]
+    TooLarge {
+        /// Bytes.
+        bytes: u64,
+        /// Most of them.
+        most: u64,
+    },
     /// The volume failed before, in this process or another one.
     #[error("{device}: the volume has failed: {reason}; close it everywhere and open it again")]
     Failed {

@@ -20,6 +20,8 @@ use crate::{Error, Result};
 const AT_ONCE: u64 = 8 << 20;
 /// Most ranges of an atomic write.
 pub const RANGES_MAX: usize = 256;
+/// Most bytes of an atomic write: its records are in the index together.
+pub const ATOMIC_MAX: u64 = 64 << 20;
 /// Bytes of payload of an atomic write that go into packets, at most: the rest gets room of its
 /// own, as a packet waits for those before it.
 const INLINE_AT_ONCE: u64 = 4 * INLINE;
@@ -111,8 +113,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// all new. Others who read meanwhile may see some of them before others.
     ///
     /// # Errors
-    /// [`Error::Range`], also if two overlap; [`Error::TooMany`]; [`Error::NoSpace`]; those of the
-    /// devices.
+    /// [`Error::Range`], also if two overlap; [`Error::TooMany`]; [`Error::TooLarge`] above
+    /// [`ATOMIC_MAX`], or if free space is in so many pieces that what names them is too much;
+    /// [`Error::NoSpace`]; those of the devices.
     pub fn write_atomic(&self, ranges: &[(u64, &[u8])]) -> Result<()> {
         self.write_ranges(ranges, false).map(drop)
     }
@@ -120,6 +123,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// [`Self::write_atomic`], or [`Self::write_reserved`]: the packet with the last record of it.
     pub(crate) fn write_ranges(&self, ranges: &[(u64, &[u8])], is_reserved: bool) -> Result<u64> {
         self.check_ranges(ranges)?;
+        let bytes = ranges.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         loop {
             let mut owned = Vec::new();
             let mut expected = Vec::new();
@@ -133,6 +137,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 change.take_space(&parts, is_reserved)?;
                 change.write_parts(&parts)?;
                 Ok(Some(change.last_packet()))
+            });
+            let done = done.map_err(|error| match error {
+                Error::TooLarge { most, .. } => Error::TooLarge { bytes, most },
+                other => other,
             })?;
             drop(holds);
             if let Some(packet) = done {
@@ -146,6 +154,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
         if ranges.len() > RANGES_MAX {
             let (wanted, most) = (ranges.len() as u64, RANGES_MAX as u64);
             return Err(Error::TooMany { wanted, most });
+        }
+        let (bytes, most) = (ranges.iter().map(|(_, bytes)| bytes.len() as u64).sum(), ATOMIC_MAX);
+        if bytes > most {
+            return Err(Error::TooLarge { bytes, most });
         }
         let mut sorted = Vec::new();
         for &(block, bytes) in ranges {

@@ -13,16 +13,20 @@ use conquest_pm::Place;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::Result;
 use crate::change::{Change, Step, Stop};
 use crate::durable::{Begun, Flush};
 use crate::index::{Count, Of, RING, Slot, Stage, Use, Word, Words, packet_of, position};
 use crate::kinds;
+use crate::operations::ATOMIC_MAX;
 use crate::segments::Temperature;
+use crate::under_way::Mine;
+use crate::{Error, Result};
 
 /// Bytes of payload after which somebody flushes: what recovery has to read again at most.
 pub(crate) const UNFLUSHED_MAX: u64 = 64 << 20;
 
+/// Packets that a group of records leaves to others.
+const SPARE: u64 = 4;
 /// Units that a packet still takes, of which fewer are left where more are wanted.
 const SCRAP: u64 = 5;
 
@@ -158,7 +162,13 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         if is_there && (stage != Stage::Written as u64 || applied <= old) {
             return Err(Stop::Ring);
         }
-        Ok(())
+        // What happens together is applied together: it must leave room for its end, or for what
+        // voids it.
+        let (whole, _) = packet_of(self.tx.root(Word::Whole));
+        match number.saturating_sub(whole) > RING - SPARE {
+            true => Err(Error::TooLarge { bytes: 0, most: ATOMIC_MAX }.into()),
+            false => Ok(()),
+        }
     }
 
     /// Opens packet `number` at `place` in `segment`.
@@ -217,16 +227,17 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
     /// One process at a time writes a packet: a power cut may damage what is being written, and
     /// somebody else may have written it, flushed and said so long ago. Who has died does not write
     /// any more once its lock is free.
-    fn claim_packets(&mut self, to: u64) -> Step<Vec<u64>> {
+    fn claim_packets(&mut self, to: u64, mine: &mut Mine<'_>) -> Step<Vec<u64>> {
         let me = self.volume.writing.number;
+        // A change may be begun once more.
+        mine.replace(&[]);
         let mut claimed = Vec::new();
         for number in self.tx.root(Word::Written)..to {
             let is_sealed = self.tx.packet(number, Slot::Number) == number
                 && self.tx.packet(number, Slot::Stage) == Stage::Sealed as u64;
             let writer = self.tx.packet(number, Slot::Claim);
-            // What another thread of this process has undertaken it may be writing right now: who
-            // ends the stand-in for that is that thread.
             let is_claimed = writer == me
+                || self.volume.under_way.contains(number)
                 || writer != 0
                     && self.volume.is_writing(writer)?
                     && !self.is_stood_in(number, writer);
@@ -236,6 +247,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
                 claimed.push(number);
             }
         }
+        // With the lock held, so that no thread comes between.
+        mine.replace(&claimed);
         Ok(claimed)
     }
 
@@ -337,8 +350,11 @@ impl<M: Memory, H: Host> crate::volume::Volume<M, H> {
         to: u64,
         for_flush: bool,
     ) -> Result<Option<Flush<'_, M, H>>> {
-        let (claimed, durable) =
-            self.change(|change| Ok((change.claim_packets(to)?, change.tx.root(Word::Durable))))?;
+        let mut mine = self.under_way.none();
+        let (claimed, durable) = self.change(|change| {
+            let claimed = change.claim_packets(to, &mut mine)?;
+            Ok((claimed, change.tx.root(Word::Durable)))
+        })?;
         if claimed.is_empty() {
             let (lock, written) = &self.packets_written;
             let waiting = lock.lock().unwrap_or_else(PoisonError::into_inner);

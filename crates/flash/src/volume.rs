@@ -19,6 +19,7 @@ use crate::open::Opened;
 use crate::order::Order;
 use crate::stand_in::Standstill;
 use crate::turn::Turn;
+use crate::under_way::UnderWay;
 use crate::writer::Writing;
 use crate::{Error, Result};
 
@@ -51,6 +52,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) known_free: Mutex<Vec<u64>>,
     /// Whether packets get written.
     pub(crate) standstill: Mutex<Standstill>,
+    /// Packets that threads of this process are writing.
+    pub(crate) under_way: UnderWay,
     /// Told of when packets were written.
     pub(crate) packets_written: (Mutex<()>, Condvar),
     /// Of the thread that makes space or writes a checkpoint.

@@ -7,7 +7,7 @@ mod volumes;
 use std::sync::Arc;
 
 use conquest_flash::device::{Device, Faults, Faulty, Limits, MemoryDevice, Work};
-use conquest_flash::{Error, NewVolume, RANGES_MAX, create};
+use conquest_flash::{ATOMIC_MAX, Error, NewVolume, RANGES_MAX, create};
 use conquest_format::volume::Arrangement;
 use meanwhile::{open, two};
 use volumes::{Model, TestVolume, UNIT, device, recovered};
@@ -95,6 +95,32 @@ fn ranges_that_are_written_at_once_do_not_overlap() {
     let most = RANGES_MAX as u64;
     let Error::TooMany { wanted, most: found } = error else { panic!("{error}") };
     assert_eq!((wanted, found), (most + 1, most));
+}
+
+#[test]
+fn an_atomic_write_that_is_too_large_is_refused() {
+    // Segments of 16 units are 1,600, so that what names the payload is as much as it can be.
+    let device = device(1600);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    let bytes = model.write(8, ATOMIC_MAX / 512, 1);
+    volume.write_atomic(&[(8, &bytes)]).unwrap();
+    for ranges in [
+        &[(0, &bytes[..]), (1 << 30, &bytes[..512])][..],
+        &[(0, &vec![7; ATOMIC_MAX as usize + 512][..])],
+    ] {
+        let error = volume.write_atomic(ranges).unwrap_err();
+        assert!(
+            matches!(error, Error::TooLarge { bytes, most: ATOMIC_MAX }
+            if bytes == ATOMIC_MAX + 512),
+            "{error}"
+        );
+    }
+    // What is written after it counts.
+    write(&volume, &mut model, 0, 16, 2);
+    volume.flush().unwrap();
+    drop(volume);
+    model.compare(&recovered(&device), ATOMIC_MAX / 512 + 16, "as a whole");
 }
 
 #[test]

@@ -107,6 +107,19 @@ fn stop_after(device: &Arc<Hooked>, writes: u32, stop: impl FnOnce() + Send + 's
     });
 }
 
+/// Lets `stop` happen in a write to that `place`.
+fn stop_at(device: &Arc<Hooked>, place: (u64, usize), stop: impl FnOnce() + Send + 'static) {
+    let again = Arc::clone(device);
+    device.in_next_write(move || {
+        let is_there = *again.last.lock().unwrap() == place;
+        match is_there {
+            true => stop(),
+            false => stop_at(&again, place, stop),
+        }
+        Ok(())
+    });
+}
+
 fn write(volume: &TestVolume, model: &mut Model, unit: u64, number: u64) {
     volume.write(unit * 8, &model.write(unit * 8, 8, number)).unwrap();
 }
@@ -173,6 +186,35 @@ fn what_stands_in_has_been_written() {
         several.hooked[1][0].in_next_write(|| Err(std::io::ErrorKind::StorageFull.into()));
         others[0].flush().unwrap();
         let mut rng = Rng::new(11);
+        (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
+    });
+}
+
+#[test]
+fn another_thread_of_its_process_leaves_to_it_what_it_is_writing() {
+    let several = Several::new(3, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    (0..10).for_each(|unit| write(&several.volumes[0], &mut model, unit, unit));
+    let (volumes, hooked) = (several.volumes.clone(), several.hooked.clone());
+    several.stopped(|others, place| {
+        // Who stands in for it dies when it is about to write the packet itself.
+        let (died, is_dead) = channel();
+        stop_at(&hooked[1][0], place, move || {
+            died.send(()).unwrap();
+            std::thread::park();
+        });
+        let first = Arc::clone(&others[0]);
+        std::thread::spawn(move || first.flush());
+        is_dead.recv_timeout(SOON).unwrap();
+        (0..1000).for_each(|writer| hooked[1][0].leave(writer).unwrap());
+        // A second thread of the one that is stopped, which is a writer again.
+        let again = Arc::clone(&volumes[0]);
+        let second = std::thread::spawn(move || again.flush());
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!second.is_finished(), "it does not wait for the first thread");
+        others[1].flush().unwrap();
+        second.join().unwrap().unwrap();
+        let mut rng = Rng::new(13);
         (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
     });
 }

@@ -271,6 +271,7 @@ impl Case<'_> {
                     Error::Region(conquest_pm::Error::Corrupt { .. })
                     | Error::Shape { .. }
                     | Error::TooMany { .. }
+                    | Error::TooLarge { .. }
                     | Error::NoSpace { .. } => self.trust == Trust::None,
                     _ => false,
                 };
