@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::operators::{self, Aim, Mutant};
 use super::rewrite::{self, Rewritten};
-use super::{MODULE, Program, VARIABLE, slices};
+use super::{MODULE, Program, REACHED, VARIABLE, slices};
 use crate::harness::{self, BUILD_LIMIT};
 use crate::tree::SourceFile;
 use crate::{Failure, child, tree};
@@ -93,7 +93,8 @@ impl Copy {
             update(&self.sources.join(path), rewritten.text.as_bytes())?;
         }
         let module = format!("crates/{}/src/{MODULE}.rs", self.package);
-        update(&self.sources.join(module), switch().as_bytes())
+        let last = self.mutants.last().map_or(0, |mutant| mutant.number);
+        update(&self.sources.join(module), switch(last).as_bytes())
     }
 
     /// Builds the programs that may notice a mutant, in the order in which to try them.
@@ -158,7 +159,7 @@ impl Copy {
 
     fn cargo(&self, is_loom: bool) -> Command {
         let mut command = Command::new("cargo");
-        command.current_dir(&self.sources).env_remove(VARIABLE);
+        command.current_dir(&self.sources).env_remove(VARIABLE).env_remove(REACHED);
         let (flags, target) = if is_loom {
             ("--cap-lints=allow --cfg loom", "build-loom")
         } else {
@@ -305,27 +306,49 @@ fn update(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     std::fs::write(path, bytes).map_err(|e| Failure::system("can't write", path, &e))
 }
 
-/// The module that the copy gets: which mutant is on.
-pub(super) fn switch() -> String {
+/// The module that the copy gets, of a crate with mutants up to number `last`: which one is on, and
+/// which ones a program comes by.
+pub(super) fn switch(last: u32) -> String {
     format!(
-        r#"//! Which mutant is on.
-use core::sync::atomic::{{AtomicU32, Ordering}};
+        r#"//! Which mutant is on, and which ones are come by.
+use core::sync::atomic::{{AtomicBool, AtomicU32, Ordering}};
+use std::io::Write;
 
+/// Nobody has asked yet.
 const UNKNOWN: u32 = u32::MAX;
+/// None is on, and those that are come by are noted.
+const NOTING: u32 = u32::MAX - 1;
 static ACTIVE: AtomicU32 = AtomicU32::new(UNKNOWN);
+static NOTED: [AtomicBool; {last} + 1] = [const {{ AtomicBool::new(false) }}; {last} + 1];
 
 #[cold]
-fn look_up() -> u32 {{
+fn look_up(number: u32) -> bool {{
     let value = std::env::var("{VARIABLE}").ok();
-    let number = value.and_then(|value| value.parse().ok()).unwrap_or(0);
-    ACTIVE.store(number, Ordering::Relaxed);
-    number
+    let active = match std::env::var_os("{REACHED}") {{
+        Some(_) => NOTING,
+        None => value.and_then(|value| value.parse().ok()).unwrap_or(0),
+    }};
+    ACTIVE.store(active, Ordering::Relaxed);
+    is(number)
+}}
+
+#[cold]
+fn note(number: u32) -> bool {{
+    let noted = &NOTED[number as usize];
+    if !noted.load(Ordering::Relaxed) && !noted.swap(true, Ordering::Relaxed) {{
+        let path = std::env::var_os("{REACHED}").unwrap_or_default();
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        // At once, as the program may be killed at any time.
+        let _ = file.map(|mut file| file.write_all(format!("{{number}}\n").as_bytes()));
+    }}
+    false
 }}
 
 #[inline]
 pub(crate) fn is(number: u32) -> bool {{
     match ACTIVE.load(Ordering::Relaxed) {{
-        UNKNOWN => look_up() == number,
+        UNKNOWN => look_up(number),
+        NOTING => note(number),
         active => active == number,
     }}
 }}

@@ -36,6 +36,10 @@ const MODULE: &str = "conquest_mutant";
 /// The environment variable that holds the number of the mutant that is on.
 const VARIABLE: &str = "CONQUEST_MUTANT";
 
+/// The environment variable that names a file, to which the numbers of mutants that a program comes
+/// by are added.
+const REACHED: &str = "CONQUEST_REACHED";
+
 /// What was asked for.
 struct Options {
     /// The crate: `pm` for `crates/pm`.

@@ -1,14 +1,15 @@
 //! Running the test programs, with no mutant and with each.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::operators::Mutant;
-use super::{Program, VARIABLE};
+use super::{Program, REACHED, VARIABLE};
 use crate::Failure;
 use crate::child::{self, Ended};
 
@@ -16,6 +17,10 @@ use crate::child::{self, Ended};
 const SLOWER: u32 = 8;
 /// this much more, before it counts as hanging.
 const GRACE: Duration = Duration::from_secs(5);
+/// Of how many trials what is expected of a program counts as much as what it has done;
+const WEIGHT: f64 = 2.0;
+/// and what is expected of one that has not been tried.
+const FIRST: f64 = 0.2;
 /// Mutants between two lines that tell how far we are.
 const PROGRESS: usize = 50;
 
@@ -33,6 +38,17 @@ pub(super) enum Verdict {
     Survived,
 }
 
+/// The command that runs `program` as that `job`.
+fn command_of(program: &Program, directory: &Path, job: usize) -> Result<Command, Failure> {
+    let scratch = directory.join(format!("scratch-{job}"));
+    std::fs::create_dir_all(&scratch).map_err(|e| Failure::system("can't make", &scratch, &e))?;
+    let mut command = Command::new(&program.executable);
+    command.args(&program.arguments).current_dir(&program.directory);
+    command.env_remove(REACHED).envs(program.variables.iter().copied());
+    command.env("TMPDIR", &scratch).env("RUST_BACKTRACE", "0");
+    Ok(command)
+}
+
 fn attempt(
     program: &Program,
     mutant: u32,
@@ -40,13 +56,8 @@ fn attempt(
     directory: &Path,
     job: usize,
 ) -> Result<Ended, Failure> {
-    let scratch = directory.join(format!("scratch-{job}"));
-    std::fs::create_dir_all(&scratch).map_err(|e| Failure::system("can't make", &scratch, &e))?;
-    let mut command = Command::new(&program.executable);
-    command.args(&program.arguments).current_dir(&program.directory);
+    let mut command = command_of(program, directory, job)?;
     command.env(VARIABLE, mutant.to_string());
-    command.envs(program.variables.iter().copied());
-    command.env("TMPDIR", &scratch).env("RUST_BACKTRACE", "0");
     child::run_logged(&mut command, limit, &directory.join(format!("trial-{job}.log")))
 }
 
@@ -56,8 +67,39 @@ pub(super) struct Record {
     time: Duration,
     /// How long a trial may take.
     limit: Duration,
-    /// Mutants it has caught.
-    catches: AtomicUsize,
+    /// Mutants that it comes by; all of them if that could not be found out.
+    reached: Option<BTreeSet<u32>>,
+    /// By file: mutants that it was tried with, and those that it has caught.
+    counts: Mutex<BTreeMap<String, Counts>>,
+}
+
+/// How often a program was tried, and has caught.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    tried: u32,
+    caught: u32,
+}
+
+impl Record {
+    fn count(&self, mutant: &Mutant, is_caught: bool) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        // What it does in all files says something of each.
+        for name in [mutant.file.as_str(), ""] {
+            let counts = counts.entry(name.to_owned()).or_default();
+            counts.tried += 1;
+            counts.caught += u32::from(is_caught);
+        }
+    }
+
+    /// The time that it takes for each mutant of `file` that it catches, as far as is known.
+    fn cost(&self, file: &str) -> f64 {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |name: &str| counts.get(name).copied().unwrap_or_default();
+        let share = |counts: Counts, before: f64| {
+            (f64::from(counts.caught) + WEIGHT * before) / (f64::from(counts.tried) + WEIGHT)
+        };
+        self.time.as_secs_f64() / share(of(file), share(of(""), FIRST))
+    }
 }
 
 /// Runs every program with no mutant, at most `most` each.
@@ -85,11 +127,29 @@ pub(super) fn baseline(
                 time.as_secs() * 3 + 1
             )));
         }
-        println!("no mutant: {:.1} s {}", time.as_secs_f64(), program.name);
+        let reached = reached(program, directory, most)?;
+        let count = reached.as_ref().map_or("all".into(), |reached| reached.len().to_string());
+        println!("no mutant: {:.1} s, comes by {count}: {}", time.as_secs_f64(), program.name);
         let limit = (time * SLOWER + GRACE).min(most);
-        records.push(Record { time, limit, catches: AtomicUsize::new(0) });
+        records.push(Record { time, limit, reached, counts: Mutex::default() });
     }
     Ok(records)
+}
+
+/// The mutants that `program` comes by; none if it does not end well while that is noted.
+fn reached(
+    program: &Program,
+    directory: &Path,
+    most: Duration,
+) -> Result<Option<BTreeSet<u32>>, Failure> {
+    let path = directory.join("reached");
+    // There need be none.
+    _ = std::fs::remove_file(&path);
+    let mut command = command_of(program, directory, 0)?;
+    command.env(REACHED, &path);
+    let ended = child::run_logged(&mut command, most, &directory.join("trial-0.log"))?;
+    let lines = std::fs::read_to_string(&path).unwrap_or_default();
+    Ok(ended.is_well().then(|| lines.lines().filter_map(|line| line.parse().ok()).collect()))
 }
 
 /// What is tried, with what.
@@ -120,6 +180,7 @@ impl Work<'_> {
         let start = Instant::now();
         let try_one = |mutant: &Mutant, job| {
             if let Some(verdict) = known(mutant) {
+                self.learn(mutant, verdict);
                 return Ok(verdict);
             }
             let verdict = self.one(mutant, job)?;
@@ -158,16 +219,29 @@ impl Work<'_> {
         results.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
+    /// Counts what an earlier run has found out.
+    fn learn(&self, mutant: &Mutant, verdict: Verdict) {
+        if let Verdict::Caught { by, .. } = verdict
+            && let Some(record) = self.records.get(by)
+        {
+            record.count(mutant, true);
+        }
+    }
+
     fn one(&self, mutant: &Mutant, job: usize) -> Result<Verdict, Failure> {
-        // First what is quick and has caught many.
-        let mut order: Vec<_> = self.programs.iter().zip(self.records).enumerate().collect();
-        order.sort_by_key(|(_, (_, record))| {
-            record.time / (1 + record.catches.load(Ordering::Relaxed) as u32)
-        });
-        for (by, (program, record)) in order {
+        let comes_by = |record: &Record| {
+            record.reached.as_ref().is_none_or(|reached| reached.contains(&mutant.number))
+        };
+        let all = self.programs.iter().zip(self.records).enumerate();
+        let mut order: Vec<_> = all
+            .filter(|(_, (_, record))| comes_by(record))
+            .map(|it| (it.1.1.cost(&mutant.file), it))
+            .collect();
+        order.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        for (_, (by, (program, record))) in order {
             let ended = attempt(program, mutant.number, record.limit, self.directory, job)?;
+            record.count(mutant, !ended.is_well());
             if !ended.is_well() {
-                record.catches.fetch_add(1, Ordering::Relaxed);
                 let is_hang = ended == Ended::TimedOut;
                 return Ok(Verdict::Caught { by, is_hang });
             }
