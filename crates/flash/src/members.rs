@@ -398,6 +398,7 @@ impl Body {
             slots: processes.clamp(2, 1000),
             locks: 4,
             chunks: processes.clamp(2, 1000),
+            log: 0,
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Where everything is in a region, computed from five numbers in the superblock.
+//! Where everything is in a region, computed from six numbers in the superblock.
 //!
 //! ```text
 //! persistent   superblocks | state | lanes | bitmaps | descriptors | slab maps | orphans | images
-//! volatile     head | slots | queue | lanes | rings | locks | classes | groups | slabs | owners
-//!              | chunks
+//!              | chunks of the log
+//! volatile     head | slots | queue | lanes | rings | locks | log | classes | groups | slabs
+//!              | owners | chunks
 //! persistent   heap: groups of 512 pages, 2 MiB aligned
 //! ```
 //!
@@ -12,7 +13,7 @@
 
 use core::ops::Range;
 
-use crate::{GROUP, GROUP_PAGES, LINE, Offset, PAGE, WORD, feed, journal, volatile};
+use crate::{GROUP, GROUP_PAGES, LINE, Offset, PAGE, WORD, feed, journal, log, volatile};
 
 /// Words of roots in the state page, owned by the layer above.
 pub const ROOTS: u64 = 64;
@@ -32,10 +33,13 @@ pub struct Shape {
     pub locks: u32,
     /// Chunks of holdings, 1 to [`volatile::holding::CHUNKS_MAX`].
     pub chunks: u32,
+    /// Chunks of the log, at least [`log::CHUNKS_PER_LANE`] for each lane, up to
+    /// [`log::CHUNKS_MAX`]; 0 if there is no log.
+    pub log: u32,
 }
 
 impl Shape {
-    /// Whether all five numbers are within their limits.
+    /// Whether all six numbers are within their limits.
     #[must_use]
     pub const fn is_valid(&self) -> bool {
         self.max_groups >= 1
@@ -48,6 +52,8 @@ impl Shape {
             && self.locks <= volatile::lock::MAX
             && self.chunks >= 1
             && self.chunks <= volatile::holding::CHUNKS_MAX
+            && (self.log == 0 || self.log >= log::CHUNKS_PER_LANE * self.lanes)
+            && self.log <= log::CHUNKS_MAX
     }
 }
 
@@ -61,12 +67,16 @@ pub struct Geometry {
     slab_maps: Offset,
     orphans: Offset,
     images: Offset,
+    log_chunks: Offset,
     volatile: Offset,
     slots: Offset,
     queue: Offset,
     lane_records: Offset,
     rings: Offset,
     locks: Offset,
+    log_head: Offset,
+    log_lanes: Offset,
+    log_headers: Offset,
     classes: Offset,
     groups: Offset,
     slabs: Offset,
@@ -111,12 +121,17 @@ impl Geometry {
         let slab_maps = table(pages * WORD);
         let orphans = table(u64::from(shape.chunks) * ORPHANS);
         let images = table(u64::from(shape.lanes) * journal::IMAGE);
+        let log_chunks = table(u64::from(shape.log) * log::CHUNK);
         let volatile = table(volatile::head::SIZE);
         let slots = table(u64::from(shape.slots) * volatile::slot::SIZE);
         let queue = table(volatile::QUEUE_CELLS * WORD);
         let lane_records = table(u64::from(shape.lanes) * volatile::lane::SIZE);
         let rings = table(u64::from(shape.lanes) * feed::RING);
         let locks = table(u64::from(shape.locks) * volatile::lock::SIZE);
+        let has_log = u64::from(shape.log != 0);
+        let log_head = table(has_log * log::head::SIZE);
+        let log_lanes = table(has_log * u64::from(shape.lanes) * log::lane::SIZE);
+        let log_headers = table(u64::from(shape.log) * log::chunk::SIZE);
         let classes = table(shape.max_groups.div_ceil(volatile::CLASSES_PER_WORD) * WORD);
         let groups = table(shape.max_groups * volatile::group::SIZE);
         let slabs = table(pages * volatile::slab::SIZE);
@@ -131,12 +146,16 @@ impl Geometry {
             slab_maps,
             orphans,
             images,
+            log_chunks,
             volatile,
             slots,
             queue,
             lane_records,
             rings,
             locks,
+            log_head,
+            log_lanes,
+            log_headers,
             classes,
             groups,
             slabs,
@@ -268,6 +287,38 @@ impl Geometry {
         self.images.plus(lane as u64 * journal::IMAGE)
     }
 
+    /// A word of the head of the log.
+    #[must_use]
+    pub const fn log_head(&self, word: u64) -> Offset {
+        self.log_head.plus(word)
+    }
+
+    /// The record of lane `lane` in the log.
+    #[must_use]
+    pub const fn log_lane(&self, lane: u32) -> Offset {
+        self.log_lanes.plus(lane as u64 * log::lane::SIZE)
+    }
+
+    /// The header of chunk `chunk` of the log.
+    #[must_use]
+    pub const fn log_header(&self, chunk: u32) -> Offset {
+        self.log_headers.plus(chunk as u64 * log::chunk::SIZE)
+    }
+
+    /// The first byte of chunk `chunk` of the log.
+    #[must_use]
+    pub const fn log_chunk(&self, chunk: u32) -> Offset {
+        self.log_chunks.plus(chunk as u64 * log::CHUNK)
+    }
+
+    /// Whether byte `at` is one that outlives the region's RAM on a volume: it belongs to the
+    /// persistent part, and neither to a superblock nor to an image page or the log.
+    #[must_use]
+    pub const fn is_logged(&self, at: u64) -> bool {
+        at >= STATE.bytes() && at < self.images.bytes()
+            || at >= self.heap.bytes() && at < self.len()
+    }
+
     /// The volatile part.
     #[must_use]
     pub const fn volatile(&self) -> Range<u64> {
@@ -354,7 +405,7 @@ mod tests {
     use super::*;
 
     fn shape() -> Shape {
-        Shape { max_groups: 5, lanes: 4, slots: 3, locks: 64, chunks: 2 }
+        Shape { max_groups: 5, lanes: 4, slots: 3, locks: 64, chunks: 2, log: 8 }
     }
 
     #[test]
@@ -368,13 +419,17 @@ mod tests {
             (g.descriptor(pages).bytes(), g.slab_map(0)),
             (g.slab_map(pages).bytes(), g.orphan(0)),
             (g.orphan(2 * 56).bytes(), g.image_page(0)),
-            (g.image_page(4).bytes(), g.head(0)),
+            (g.image_page(4).bytes(), g.log_chunk(0)),
+            (g.log_chunk(8).bytes(), g.head(0)),
             (g.head(volatile::head::SIZE).bytes(), g.slot(0)),
             (g.slot(3).bytes(), g.queue_cell(0)),
             (g.queue_cell(1023).bytes() + WORD, g.lane_record(0)),
             (g.lane_record(4).bytes(), g.ring_word(0, 0)),
             (g.ring_word(3, feed::RING_WORDS - 1).bytes() + WORD, g.lock(0)),
-            (g.lock(63).bytes() + 16, g.class(0).0),
+            (g.lock(63).bytes() + 16, g.log_head(0)),
+            (g.log_head(log::head::SIZE).bytes(), g.log_lane(0)),
+            (g.log_lane(4).bytes(), g.log_header(0)),
+            (g.log_header(8).bytes(), g.class(0).0),
             (g.class(4).0.bytes() + WORD, g.group_record(0)),
             (g.group_record(5).bytes(), g.slab_record(0)),
             (g.slab_record(pages).bytes(), g.chunk_owner(0)),
@@ -422,6 +477,8 @@ mod tests {
             Shape { slots: volatile::slot::MAX + 1, ..shape() },
             Shape { locks: 3, ..shape() },
             Shape { chunks: 0, ..shape() },
+            Shape { log: 7, ..shape() },
+            Shape { log: log::CHUNKS_MAX + 1, ..shape() },
             Shape { chunks: volatile::holding::CHUNKS_MAX + 1, ..shape() },
         ] {
             assert!(Geometry::new(bad).is_none());

@@ -22,6 +22,7 @@ pub mod geometry;
 pub mod inode;
 pub mod journal;
 pub mod kind;
+pub mod log;
 mod offset;
 pub mod pointer;
 pub mod saved;

@@ -61,7 +61,8 @@ struct RawHeader {
     bytes: U64,
     holding_chunks: U32,
     holding_chunks_max: U32,
-    reserved: [u8; 3936],
+    log_chunks: U32,
+    reserved: [u8; 3932],
     checksum: U64,
 }
 
@@ -164,7 +165,8 @@ impl Header {
             bytes: self.bytes.into(),
             holding_chunks: self.holding_chunks.into(),
             holding_chunks_max: self.shape.chunks.into(),
-            reserved: [0; 3936],
+            log_chunks: self.shape.log.into(),
+            reserved: [0; 3932],
             checksum: 0.into(),
         };
         let mut bytes: [u8; HEADER] = zerocopy::transmute!(raw);
@@ -191,6 +193,7 @@ impl Header {
             slots: raw.slots.get(),
             locks: raw.locks.get(),
             chunks: raw.holding_chunks_max.get(),
+            log: raw.log_chunks.get(),
         };
         let Some(geometry) = Geometry::new(shape) else {
             return Err(Defect::Field("shape", 88, 1, shape.max_groups));
@@ -364,7 +367,7 @@ mod tests {
             saved_at: 4,
             sequence: 5,
             attach_generation: 6,
-            shape: Shape { max_groups: 7, lanes: 8, slots: 9, locks: 16, chunks: 20 },
+            shape: Shape { max_groups: 7, lanes: 8, slots: 9, locks: 16, chunks: 20, log: 0 },
             holding_chunks: 12,
             groups: 5,
             chunks: 11,

@@ -22,8 +22,10 @@ pub const SIZE: usize = 1024;
 pub const CLEAN: u32 = 0x434C_4541;
 /// State of a region that is, or was when the power went, attached.
 pub const DIRTY: u32 = 0x4449_5254;
-/// Feature bits this crate knows: none yet in any of the three words.
-pub const FEATURES_KNOWN: u64 = 0;
+/// Incompatible feature: the region has a log.
+pub const LOGGED: u64 = 1;
+/// Incompatible features that this crate knows. It knows none of the other two kinds yet.
+pub const FEATURES_KNOWN: u64 = LOGGED;
 
 /// A superblock copy as it stands on the medium.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -47,7 +49,8 @@ pub struct RawSuperblock {
     slots: U32,
     locks: U32,
     chunks: U32,
-    reserved: [u8; 124],
+    log: U32,
+    reserved: [u8; 120],
     kinds: [RawKind; KINDS],
     reserved_end: [u8; 252],
     checksum: U64,
@@ -166,7 +169,11 @@ impl RawSuperblock {
             slots: self.slots.get(),
             locks: self.locks.get(),
             chunks: self.chunks.get(),
+            log: self.log.get(),
         };
+        if (shape.log != 0) != (self.features_incompatible.get() & LOGGED != 0) {
+            return field(core::mem::offset_of!(Self, log), shape.log.into());
+        }
         if !shape.is_valid() {
             return field(core::mem::offset_of!(Self, max_groups), shape.max_groups);
         }
@@ -223,7 +230,8 @@ impl Superblock {
             slots: self.shape.slots.into(),
             locks: self.shape.locks.into(),
             chunks: self.shape.chunks.into(),
-            reserved: [0; 124],
+            log: self.shape.log.into(),
+            reserved: [0; 120],
             kinds,
             reserved_end: [0; 252],
             checksum: 0.into(),
@@ -260,7 +268,7 @@ mod tests {
             sequence: 10,
             attach_generation: 11,
             clean: true,
-            shape: Shape { max_groups: 4, lanes: 2, slots: 2, locks: 64, chunks: 2 },
+            shape: Shape { max_groups: 4, lanes: 2, slots: 2, locks: 64, chunks: 2, log: 0 },
             kinds,
             live_protocol: LIVE_PROTOCOL,
             features_compatible: 0,

@@ -44,7 +44,7 @@ fn store(max_groups: u64) -> Files {
     };
     let memory = sys::memory_file(c"store").unwrap();
     let copy = memory.try_clone().unwrap();
-    let shape = Shape { max_groups, lanes: 4, slots: 4, locks: 64, chunks: 4 };
+    let shape = Shape { max_groups, lanes: 4, slots: 4, locks: 64, chunks: 4, log: 0 };
     let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
     Region::create(Source::from(memory), 0o600, &new).unwrap();
     let options = Options {

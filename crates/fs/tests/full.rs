@@ -51,7 +51,7 @@ impl Store {
     fn full(seed: u64) -> Store {
         let memory = sys::memory_file(c"store").unwrap();
         let copy = memory.try_clone().unwrap();
-        let shape = Shape { max_groups: 4, lanes: 4, slots: 4, locks: 64, chunks: 4 };
+        let shape = Shape { max_groups: 4, lanes: 4, slots: 4, locks: 64, chunks: 4, log: 0 };
         let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
         Region::create(Source::from(memory), 0o600, &new).unwrap();
         let (source, access) = (Source::from(copy), Access::default());

@@ -24,7 +24,7 @@ fn clock() -> Clock {
 fn region(locks: u32) -> Arc<Region> {
     let memory = sys::memory_file(c"region").unwrap();
     let copy = memory.try_clone().unwrap();
-    let shape = Shape { max_groups: 1, lanes: 2, slots: 2, locks, chunks: 2 };
+    let shape = Shape { max_groups: 1, lanes: 2, slots: 2, locks, chunks: 2, log: 0 };
     let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
     Region::create(Source::from(memory), 0o600, &new).unwrap();
     let access = Access::default();

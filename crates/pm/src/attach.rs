@@ -13,13 +13,15 @@ use std::time::Duration;
 
 use conquest_format::geometry::{STATE, STATE_CHUNKS, STATE_GROUPS, Shape};
 use conquest_format::kind::KindTable;
-use conquest_format::superblock::{LIVE_PROTOCOL, Superblock};
+use conquest_format::log::{CHUNKS_MAX, CHUNKS_PER_LANE};
+use conquest_format::superblock::{LIVE_PROTOCOL, LOGGED, Superblock};
 use conquest_format::volatile::holding::PER_CHUNK;
 use conquest_format::volatile::{self, head, slot};
 use conquest_format::{Geometry, Offset, WORD};
 
 use crate::core::{Core, NO_SLOT, Options};
 use crate::host::Host;
+use crate::log;
 use crate::memory::{Memory, Window};
 use crate::superblock;
 use crate::thread::{self, Open};
@@ -46,6 +48,19 @@ pub struct NewRegion {
 /// # Errors
 /// [`Error::Shape`], and those of the host.
 pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegion) -> Result<()> {
+    make_numbered(memory, host, path, new, log::FIRST_SEQUENCE)?;
+    write_superblocks(memory, host, new);
+    Ok(())
+}
+
+/// Makes a region but for its superblocks; if it has a log, its first record gets number `first`.
+pub(crate) fn make_numbered<M: Memory, H: Host>(
+    memory: &M,
+    host: &H,
+    path: &Path,
+    new: &NewRegion,
+    first: u64,
+) -> Result<Geometry> {
     let geometry = checked_geometry(path, new)?;
     let groups = new.groups.clamp(1, new.shape.max_groups);
     // Each process can have a chunk without asking for space.
@@ -62,6 +77,12 @@ pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegi
     // Durable before the first superblock is begun, whose writing begins with a fence.
     memory.write_back(Offset::NONE, geometry.bitmap(groups).bytes());
     memory.write_back(orphans, len);
+    log::make(memory, &geometry, first);
+    Ok(geometry)
+}
+
+/// Writes the superblocks of a region that is complete but for them.
+pub(crate) fn write_superblocks<M: Memory, H: Host>(memory: &M, host: &H, new: &NewRegion) {
     let first = Superblock {
         uuid: new.uuid,
         boot_id: host.boot_id(),
@@ -74,11 +95,10 @@ pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegi
         live_protocol: LIVE_PROTOCOL,
         features_compatible: 0,
         features_read_only: 0,
-        features_incompatible: 0,
+        features_incompatible: if new.shape.log == 0 { 0 } else { LOGGED },
     };
     superblock::write(memory, &first);
     superblock::write(memory, &Superblock { sequence: 1, ..first });
-    Ok(())
 }
 
 pub(crate) fn checked_geometry(path: &Path, new: &NewRegion) -> Result<Geometry> {
@@ -97,6 +117,16 @@ pub(crate) fn checked_geometry(path: &Path, new: &NewRegion) -> Result<Geometry>
     };
     if let Some(&(what, value, most)) = numbers.iter().find(|number| bad(number)) {
         return Err(Error::Shape { path: path.to_owned(), what, value, least: 1, most });
+    }
+    let least = CHUNKS_PER_LANE * shape.lanes;
+    if shape.log != 0 && !(least..=CHUNKS_MAX).contains(&shape.log) {
+        return Err(Error::Shape {
+            path: path.to_owned(),
+            what: "chunks of the log",
+            value: shape.log.into(),
+            least: least.into(),
+            most: CHUNKS_MAX.into(),
+        });
     }
     Geometry::new(shape).ok_or(Error::Shape {
         path: path.to_owned(),

@@ -31,12 +31,18 @@ pub struct Holder {
 pub type IntentHandler<M, H> =
     Box<dyn Fn(&mut crate::tx::Tx<'_, M, H>, crate::intent::Intent) -> Result<()> + Send + Sync>;
 
+/// Makes what is in the log durable.
+pub type DurableMaker<M, H> = Box<dyn Fn(&Core<M, H>) -> Result<()> + Send + Sync>;
+
 /// Choices of one process.
 pub struct Options<M: Memory, H: Host> {
     /// Finishes intents, whoever began them.
     pub intents: Option<IntentHandler<M, H>>,
     /// Ends holdings of the dead, and buries what they kept in existence.
     pub burials: Option<crate::holdings::BurialHandler<M, H>>,
+    /// Makes durable what is in the log of a region that has one: called when it is getting full,
+    /// also by who holds locks.
+    pub make_durable: Option<DurableMaker<M, H>>,
     /// Told of a holder that has made a wait last a second, and then every second.
     pub on_slow: Option<Box<dyn Fn(Holder) + Send + Sync>>,
     /// Groups by which the region grows when it is out of space.
@@ -50,6 +56,7 @@ impl<M: Memory, H: Host> Default for Options<M, H> {
         Options {
             intents: None,
             burials: None,
+            make_durable: None,
             on_slow: None,
             growth_groups: 16,
             attach_patience: Duration::from_secs(10),

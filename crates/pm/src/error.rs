@@ -248,6 +248,17 @@ pub enum Error {
         /// Pages the region has at most.
         total: u64,
     },
+    /// There is no room for a record in the log.
+    #[error(
+        "{path}: all {chunks} chunks of the log have something that is not durable, and this \
+         program can't make it so; let one run that can, or see what it says of the volume"
+    )]
+    LogFull {
+        /// The region's file.
+        path: PathBuf,
+        /// Chunks that there are.
+        chunks: u32,
+    },
     /// The operation met another one on its way: drop the transaction and start again.
     #[error("another operation is in the way; start again")]
     Again,

@@ -36,8 +36,13 @@ pub(crate) fn entry_at(lane: Offset, index: u64) -> Offset {
 impl<M: Memory, H: Host> Core<M, H> {
     /// The commit word of lane `number`, checked.
     pub(crate) fn commit_word(&self, number: u32) -> Result<Commit> {
+        self.commit_word_of(number, Ordering::Relaxed)
+    }
+
+    /// [`Self::commit_word`], for who does not own the lane.
+    pub(crate) fn commit_word_of(&self, number: u32, order: Ordering) -> Result<Commit> {
         let at = self.geometry.lane(number).plus(journal::COMMIT);
-        let word = self.memory.load(at, Ordering::Relaxed);
+        let word = self.memory.load(at, order);
         Commit::unpack(word).ok_or(Error::Corrupt {
             what: "commit word",
             offset: at,
@@ -144,7 +149,8 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Makes sure that the record is never applied again.
     pub(crate) fn retire(&self, number: u32, commit: Commit) {
         let at = self.geometry.lane(number).plus(journal::COMMIT);
-        self.memory.put(at, commit.retired().pack(), Ordering::Relaxed);
+        // Who sees it also sees what was applied.
+        self.memory.put(at, commit.retired().pack(), Ordering::Release);
         self.memory.write_back(at, WORD);
         self.memory.fence();
     }
@@ -205,16 +211,25 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// | retired | | only busy bits may be left to clear |
     /// | armed | matches | committed: apply, retire |
     /// | armed | differs | never committed: retire |
+    ///
+    /// Where there is a log, its word decides instead of the checksum.
     pub(crate) fn settle_record(&self, number: u32) -> Result<()> {
         let _window = Window::open(&self.memory)?;
         let commit = self.commit_word(number)?;
+        let is_in_log = self.is_logged() && self.is_committed_in_log(number);
+        if self.is_logged() {
+            self.settle_logged(number);
+        }
         if !commit.is_armed() {
             self.clear_freed(number);
             return Ok(());
         }
         let at = self.geometry.lane(number).plus(journal::CHECKSUM);
         let found = self.memory.load(at, Ordering::Relaxed);
-        let committed = self.record_checksum(number, commit) == Some(found);
+        let committed = match self.is_logged() {
+            true => is_in_log,
+            false => self.record_checksum(number, commit) == Some(found),
+        };
         if committed {
             // On media that need it, nothing may become visible before the record is durable: its
             // owner may have died between the commit word and the fence.

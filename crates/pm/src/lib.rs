@@ -35,6 +35,7 @@ pub mod intent;
 mod journal;
 mod lane;
 mod lock;
+pub mod log;
 #[expect(unsafe_code, reason = "mapped memory and system calls: the only unsafe modules")]
 pub mod media;
 pub mod memory;

@@ -507,6 +507,9 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             self.core.memory.put_or(at, mask);
         }
         self.prepared_shared(at, WORD);
+        if self.core.is_logged() {
+            self.log_bits(at, self.core.memory.load(at, Ordering::Relaxed));
+        }
     }
 
     /// Gives the slab at `head` back to the page manager, if it is empty and nobody has leased it:

@@ -21,6 +21,7 @@ use crate::core::Core;
 use crate::host::Host;
 use crate::journal::entry_at;
 use crate::lock::Mode;
+use crate::log::Building;
 use crate::memory::{Memory, Window};
 use crate::object::Place;
 use crate::staged::Filter;
@@ -64,6 +65,8 @@ pub struct Tx<'c, M: Memory, H: Host> {
     groups: u64,
     /// Whether leases stand in the lane's lists of those to end.
     keeps: bool,
+    /// What of the record is in the log, of a region that has one.
+    pub(crate) log: Building,
     /// Words of the batch of notices that is being told, 0 if there is none.
     pub(crate) told: u64,
     /// Whether batches were published since followers were woken last.
@@ -108,6 +111,9 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.note_thread();
         let _open = Open::new();
         self.enter()?;
+        if self.is_logged() {
+            self.keep_chunks_free()?;
+        }
         let lane = self.take_lane(interruptible)?;
         // Again, now that everybody sees that the lane is used: the region may have been detached
         // since, by another thread that saw no lane in use.
@@ -159,6 +165,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             emptied: [None; EMPTIED_MAX],
             groups: 0,
             keeps: false,
+            log: Building::default(),
             told: 0,
             has_told: false,
             is_nobodys: false,
@@ -358,6 +365,8 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 }
                 _ => self.needs_prepare_fence = true,
             }
+        } else if self.core.is_logged() {
+            self.log_new(at, len);
         }
     }
 
@@ -382,7 +391,10 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     pub fn zero_unseen(&mut self, place: Place, start: u64, len: u64) -> Result<()> {
         let part = self.unseen(place, start, len)?;
         self.core.memory.put_zeros(part.offset(), part.len());
-        self.prepared(part.offset(), part.len());
+        match self.core.is_logged() {
+            true => self.log_zeros(part.offset(), part.len()),
+            false => self.prepared(part.offset(), part.len()),
+        }
         Ok(())
     }
 
@@ -495,7 +507,12 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         }
         if self.entries == 0 {
             self.told = 0;
+            self.drop_logged();
             return Ok(());
+        }
+        let is_logged = self.core.is_logged();
+        if is_logged {
+            self.log_entries()?;
         }
         if self.needs_prepare_fence {
             self.core.memory.fence();
@@ -510,7 +527,13 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let commit = self.commit.next(self.entries, self.ranges_used as u64);
         let version = self.next_version();
         self.prepare_batch(version);
+        if is_logged {
+            self.core.draw(self.lane);
+        }
         self.core.arm(self.lane, commit);
+        if is_logged {
+            self.commit_logged();
+        }
         self.set_versions(volatile::odd_before(version));
         if let Err(error) = self.core.apply(self.lane, commit) {
             self.core.fail("a journal record could not be applied");
@@ -601,6 +624,7 @@ impl<M: Memory, H: Host> Drop for Tx<'_, M, H> {
         // A record that could not be applied keeps its locks and lane: the region has failed.
         let retired = self.core.commit_word(self.lane).is_ok_and(|commit| !commit.is_armed());
         if retired {
+            self.drop_logged();
             self.let_go();
             if self.leaves_lane {
                 self.core.leave_lane(self.lane);

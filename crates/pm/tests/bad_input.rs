@@ -23,7 +23,7 @@ use conquest_pm::media::{Medium, OsHost, Source};
 use conquest_pm::{Access, Error, Mode, Options, Region, Result};
 use media_support::*;
 
-const SHAPE: Shape = Shape { max_groups: 4, lanes: 2, slots: 2, locks: 8, chunks: 4 };
+const SHAPE: Shape = Shape { max_groups: 4, lanes: 2, slots: 2, locks: 8, chunks: 4, log: 0 };
 
 fn kinds() -> KindTable {
     let mut kinds = [KindSpec::UNUSED; KINDS];

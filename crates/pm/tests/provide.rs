@@ -24,7 +24,7 @@ fn kinds() -> KindTable {
 /// A region of one group that may have so many.
 fn region(max_groups: u64) -> (Temporary, Arc<Region>) {
     let file = Temporary::shm();
-    let shape = Shape { max_groups, lanes: 4, slots: 4, locks: 4, chunks: 4 };
+    let shape = Shape { max_groups, lanes: 4, slots: 4, locks: 4, chunks: 4, log: 0 };
     let new = NewRegion { shape, kinds: kinds(), uuid: [5; 16], created: 5, groups: 1 };
     Region::create(Source::from(file.0.as_path()), 0o600, &new).unwrap();
     let path = Source::from(file.0.as_path());

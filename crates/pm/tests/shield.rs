@@ -19,7 +19,7 @@ use media_support::*;
 
 fn region() -> Temporary {
     let file = Temporary::shm();
-    let shape = Shape { max_groups: 4, lanes: 4, slots: 4, locks: 8, chunks: 4 };
+    let shape = Shape { max_groups: 4, lanes: 4, slots: 4, locks: 8, chunks: 4, log: 0 };
     let kinds = [KindSpec::UNUSED; KINDS];
     let new = NewRegion { shape, kinds, uuid: [1; 16], created: 2, groups: 1 };
     Region::create(Source::from(file.0.as_path()), 0o600, &new).unwrap();

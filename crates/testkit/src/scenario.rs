@@ -57,7 +57,7 @@ pub struct Scenario {
 /// The layout of the small region: few of everything, so that operations meet.
 #[must_use]
 pub const fn shape() -> Shape {
-    Shape { max_groups: 3, lanes: 3, slots: 3, locks: 4, chunks: 4 }
+    Shape { max_groups: 3, lanes: 3, slots: 3, locks: 4, chunks: 4, log: 0 }
 }
 
 /// The options of a process on the small region.

@@ -15,7 +15,7 @@ use conquest_testkit::schedule::{ScheduleOptions, Search, run};
 use conquest_testkit::shelf::Node;
 use conquest_testkit::{Actor, DyingMemory, Image, RecordingMemory, SimHost, World};
 
-const SHAPE: Shape = Shape { max_groups: 3, lanes: 4, slots: 4, locks: 4, chunks: 4 };
+const SHAPE: Shape = Shape { max_groups: 3, lanes: 4, slots: 4, locks: 4, chunks: 4, log: 0 };
 /// Objects in a slab: few, so that it is filled by few stores, and an older value is one of few.
 const SLAB: usize = 2;
 /// Choices of older values.

@@ -17,7 +17,7 @@ use conquest_testkit::{DyingMemory, Fate, Image, Options, RecordingMemory, World
 const ROUND: Offset = STATE_ROOTS;
 /// The lock over it.
 const LOCK: u32 = 1;
-const SHAPE: Shape = Shape { max_groups: 1, lanes: 4, slots: 4, locks: 4, chunks: 2 };
+const SHAPE: Shape = Shape { max_groups: 1, lanes: 4, slots: 4, locks: 4, chunks: 2, log: 0 };
 /// Of the stores of a recovery, one in so many is looked at after each death.
 const STEP: u64 = 11;
 /// Bytes that are overwritten in each round, of a run of two pages: parts of words, more than a

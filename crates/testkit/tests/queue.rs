@@ -29,7 +29,7 @@ const STEPPED: Offset = STATE_ROOTS;
 const COUNTED: Offset = STATE_ROOTS.plus(8);
 
 fn shape(lanes: u32) -> Shape {
-    Shape { max_groups: 1, lanes, slots: 8, locks: 4, chunks: 4 }
+    Shape { max_groups: 1, lanes, slots: 8, locks: 4, chunks: 4, log: 0 }
 }
 
 fn path() -> &'static Path {

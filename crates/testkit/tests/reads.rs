@@ -32,7 +32,7 @@ fn store() -> Files {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path = format!("/dev/shm/conquest-reads-{}-{number}", std::process::id());
     let path = Path::new(&path);
-    let shape = Shape { max_groups: 4, lanes: 8, slots: 8, locks: 64, chunks: 16 };
+    let shape = Shape { max_groups: 4, lanes: 8, slots: 8, locks: 64, chunks: 16, log: 0 };
     let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
     Region::create(Source::from(path), 0o600, &new).unwrap();
     let region =

@@ -11,7 +11,7 @@ use conquest_testkit::{Actor, Image, Mark, Options, RecordingMemory, explore};
 
 /// The layout of an ordinary region of four groups.
 fn geometry() -> Option<Geometry> {
-    let shape = Shape { max_groups: 4, lanes: 8, slots: 8, locks: 256, chunks: 4 };
+    let shape = Shape { max_groups: 4, lanes: 8, slots: 8, locks: 256, chunks: 4, log: 0 };
     Geometry::new(shape)
 }
 

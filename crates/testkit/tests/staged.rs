@@ -18,7 +18,7 @@ use conquest_testkit::Rng;
 fn region() -> Arc<Region> {
     let path = format!("/dev/shm/conquest-staged-{}", std::process::id());
     let path = Path::new(&path);
-    let shape = Shape { max_groups: 4, lanes: 4, slots: 4, locks: 8, chunks: 4 };
+    let shape = Shape { max_groups: 4, lanes: 4, slots: 4, locks: 8, chunks: 4, log: 0 };
     let kinds = [KindSpec::UNUSED; KINDS];
     let new = NewRegion { shape, kinds, uuid: [1; 16], created: 2, groups: 1 };
     Region::create(Source::from(path), 0o600, &new).unwrap();

@@ -146,7 +146,7 @@ mod tests {
     use conquest_format::geometry::Shape;
 
     fn plan(set: &[u64]) -> Plan {
-        let shape = Shape { max_groups: 5, lanes: 300, slots: 3, locks: 64, chunks: 4 };
+        let shape = Shape { max_groups: 5, lanes: 300, slots: 3, locks: 64, chunks: 4, log: 0 };
         let mut plan = Plan::new(Geometry::new(shape).unwrap(), 3);
         let at = plan.geometry.bitmap(0).bytes();
         let mut bitmaps = vec![0_u8; 3 * LINE as usize];

@@ -53,7 +53,7 @@ pub(crate) fn shape(new: &NewStore, size_max: u64, processors: u32) -> Result<Sh
         return Err(Error::Range { what, value, least, most: above.into() });
     }
     let chunks = chunks_for(size_max, BYTES_PER_CHUNK);
-    Ok(Shape { max_groups, lanes, slots, locks, chunks })
+    Ok(Shape { max_groups, lanes, slots, locks, chunks, log: 0 })
 }
 
 /// Locks that inodes share. If every lane changes an inode, `lanes^2 / 2` pairs might collide; with

@@ -152,7 +152,7 @@ pub fn examine<M: Memory, H: Host>(core: &Core<M, H>) -> Measure {
 pub fn region(groups: u64) -> Arc<Region> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let file = rustix::fs::memfd_create("conquest-map", flags).unwrap();
-    let shape = Shape { max_groups: groups, lanes: 4, slots: 4, locks: 64, chunks: 4 };
+    let shape = Shape { max_groups: groups, lanes: 4, slots: 4, locks: 64, chunks: 4, log: 0 };
     let new = NewRegion { shape, kinds: kinds(), uuid: [1; 16], created: 1, groups: 1 };
     Region::create(Source::from(file.try_clone().unwrap()), 0o600, &new).unwrap();
     Region::open(Source::from(file), &kinds(), Access::default(), Options::default()).unwrap()
@@ -163,7 +163,7 @@ pub fn region(groups: u64) -> Arc<Region> {
 pub type SimMemory = DyingMemory<Actor>;
 pub type SimCore = Arc<Core<SimMemory, SimHost>>;
 
-pub const SHAPE: Shape = Shape { max_groups: 2, lanes: 3, slots: 3, locks: 4, chunks: 4 };
+pub const SHAPE: Shape = Shape { max_groups: 2, lanes: 3, slots: 3, locks: 4, chunks: 4, log: 0 };
 
 pub fn geometry() -> Geometry {
     Geometry::new(SHAPE).unwrap()

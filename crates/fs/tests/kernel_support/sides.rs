@@ -71,7 +71,7 @@ impl Ours {
     pub fn new() -> Ours {
         let memory = sys::memory_file(c"store").unwrap();
         let copy = memory.try_clone().unwrap();
-        let shape = Shape { max_groups: 16, lanes: 4, slots: 4, locks: 64, chunks: 4 };
+        let shape = Shape { max_groups: 16, lanes: 4, slots: 4, locks: 64, chunks: 4, log: 0 };
         // All groups at once: where this process is going there is no `/proc`, by which the
         // region's file is opened again to grow.
         let groups = shape.max_groups;

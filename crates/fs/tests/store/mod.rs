@@ -81,7 +81,7 @@ impl Store {
 
     /// One that begins as `new` says.
     pub fn with(groups: u64, new: &NewFileSystem) -> Store {
-        let shape = Shape { max_groups: groups, lanes: 4, slots: 4, locks: 64, chunks: 16 };
+        let shape = Shape { max_groups: groups, lanes: 4, slots: 4, locks: 64, chunks: 16, log: 0 };
         let time = Arc::new(AtomicI64::new(BEGIN));
         let clock = || -> Clock {
             let time = Arc::clone(&time);

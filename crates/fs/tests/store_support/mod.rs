@@ -38,7 +38,7 @@ pub fn store(groups: u64, size_max: u64) -> Files {
 
 /// A store in memory, made at the first source, and attached from the second, which is the same.
 pub fn store_at([new_file, file]: [Source; 2], groups: u64, size_max: u64) -> Files {
-    let shape = Shape { max_groups: groups, lanes: 8, slots: 16, locks: 64, chunks: 64 };
+    let shape = Shape { max_groups: groups, lanes: 8, slots: 16, locks: 64, chunks: 64, log: 0 };
     let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups };
     Region::create(new_file, 0o600, &new).unwrap();
     let core = region(file, Box::new(bury));

@@ -257,7 +257,7 @@ impl Temporary {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("conquest-dir-{}-{number}", std::process::id());
         let file = Temporary(Path::new("/dev/shm").join(name));
-        let shape = Shape { max_groups: groups, lanes: 4, slots: 4, locks: 64, chunks: 4 };
+        let shape = Shape { max_groups: groups, lanes: 4, slots: 4, locks: 64, chunks: 4, log: 0 };
         let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
         Region::create(Source::from(file.0.as_path()), 0o600, &new).unwrap();
         file
@@ -280,7 +280,7 @@ impl Drop for Temporary {
 pub type SimMemory = DyingMemory<Actor>;
 pub type SimCore = Arc<Core<SimMemory, SimHost>>;
 
-pub const SHAPE: Shape = Shape { max_groups: 2, lanes: 3, slots: 3, locks: 4, chunks: 4 };
+pub const SHAPE: Shape = Shape { max_groups: 2, lanes: 3, slots: 3, locks: 4, chunks: 4, log: 0 };
 
 pub fn geometry() -> Geometry {
     Geometry::new(SHAPE).unwrap()

@@ -23,7 +23,7 @@ use conquest_pm::attach::{NewRegion, make};
 use conquest_testkit::files::{SimFiles, clock, files_options, new_file_system, root_user};
 use conquest_testkit::{DyingMemory, Image, RecordingMemory, World};
 
-pub const SHAPE: Shape = Shape { max_groups: 4, lanes: 3, slots: 3, locks: 8, chunks: 4 };
+pub const SHAPE: Shape = Shape { max_groups: 4, lanes: 3, slots: 3, locks: 8, chunks: 4, log: 0 };
 
 /// Names of directories with one, two and three levels.
 pub const BUCKET: &str = "bucket";

@@ -100,7 +100,7 @@ impl Fixture {
     }
 
     fn attached(actors: u32, lanes: u32, waits: Waits) -> Fixture {
-        let shape = Shape { max_groups: 1, lanes, slots: actors, locks: 2, chunks: 4 };
+        let shape = Shape { max_groups: 1, lanes, slots: actors, locks: 2, chunks: 4, log: 0 };
         let geometry = Geometry::new(shape).expect("a valid shape");
         let region = Region::new(geometry.len(), waits);
         let world = World::new(actors);

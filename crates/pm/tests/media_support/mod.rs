@@ -20,7 +20,7 @@ pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// A small region's layout.
 pub fn geometry() -> Geometry {
-    let shape = Shape { max_groups: 4, lanes: 4, slots: 8, locks: 64, chunks: 4 };
+    let shape = Shape { max_groups: 4, lanes: 4, slots: 8, locks: 64, chunks: 4, log: 0 };
     Geometry::new(shape).unwrap()
 }
 

@@ -89,7 +89,7 @@ pub const fn new_file_system() -> NewFileSystem {
 /// The layout of the small region.
 #[must_use]
 pub const fn shape() -> Shape {
-    Shape { max_groups: 2, lanes: 3, slots: 5, locks: 8, chunks: 6 }
+    Shape { max_groups: 2, lanes: 3, slots: 5, locks: 8, chunks: 6, log: 0 }
 }
 
 /// A clock that goes on by a second with each look.

@@ -256,8 +256,14 @@ fn try_region() -> crate::reason::Result<()> {
     use conquest_pm::media::Source;
     use conquest_pm::{Access, Options, Region};
     let file = rustix::fs::memfd_create("conquest-doctor", rustix::fs::MemfdFlags::CLOEXEC)?;
-    let shape =
-        conquest_format::geometry::Shape { max_groups: 1, lanes: 2, slots: 2, locks: 2, chunks: 2 };
+    let shape = conquest_format::geometry::Shape {
+        max_groups: 1,
+        lanes: 2,
+        slots: 2,
+        locks: 2,
+        chunks: 2,
+        log: 0,
+    };
     let kinds = conquest_format::fs::kinds();
     let new = NewRegion { shape, kinds, uuid: [1; 16], created: 1, groups: 1 };
     let failed = |error: conquest_pm::Error| crate::reason::Reason::rule(error.to_string());

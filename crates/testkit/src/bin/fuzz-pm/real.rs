@@ -19,7 +19,7 @@ use crate::case::count;
 use crate::corrupt::{corruption, next_tag};
 use crate::fuzz::Counts;
 
-const SHAPE: Shape = Shape { max_groups: 3, lanes: 3, slots: 3, locks: 4, chunks: 4 };
+const SHAPE: Shape = Shape { max_groups: 3, lanes: 3, slots: 3, locks: 4, chunks: 4, log: 0 };
 
 /// Runs real case `number` of `seed`. How the threads meet is not repeatable.
 pub(crate) fn run(seed: u64, number: u64, counts: &mut Counts) -> Result<(), String> {

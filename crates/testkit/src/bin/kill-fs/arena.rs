@@ -16,7 +16,7 @@ pub(crate) type Files = FileSystem<DyingMemory<Mapped>, OsHost>;
 
 /// So many locks that operations on different files have different ones.
 pub(crate) const SHAPE: Shape =
-    Shape { max_groups: 8, lanes: 4, slots: 16, locks: 4096, chunks: 4 };
+    Shape { max_groups: 8, lanes: 4, slots: 16, locks: 4096, chunks: 4, log: 0 };
 
 /// A file system of `shape` that `prepare` has prepared, to make many from.
 pub(crate) fn template(

@@ -15,7 +15,7 @@ use crate::kill::region::{Copy, Template};
 use crate::os::memory::Shared;
 
 /// What all regions have.
-const SHAPE: Shape = Shape { max_groups: 8, lanes: 4, slots: 16, locks: 8, chunks: 4 };
+const SHAPE: Shape = Shape { max_groups: 8, lanes: 4, slots: 16, locks: 8, chunks: 4, log: 0 };
 
 /// A new region, to make many from; `groups` of at most 8 groups have space from the start.
 pub(crate) fn template(groups: u64) -> Result<Template, String> {

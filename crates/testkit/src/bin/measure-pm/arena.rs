@@ -79,7 +79,7 @@ pub(crate) struct Arena {
 impl Arena {
     /// A region of at most `max_groups` groups, `groups` of which have space.
     pub(crate) fn new(max_groups: u64, groups: u64) -> Result<Arena, String> {
-        let shape = Shape { max_groups, lanes: 64, slots: 64, locks: LOCKS, chunks: 4 };
+        let shape = Shape { max_groups, lanes: 64, slots: 64, locks: LOCKS, chunks: 4, log: 0 };
         let geometry = Geometry::new(shape).ok_or("impossible shape")?;
         let file = memory_file(c"measured")?;
         let new = NewRegion { shape, kinds: kinds(), uuid: [5; 16], created: 5, groups };

@@ -1,0 +1,128 @@
+//! The log of a region that outlives its RAM on a volume: what records change, until that is there.
+//!
+//! A lane writes its record to a chunk of the log as well, and commits it by one word there, with a
+//! number drawn from a counter that all lanes share. Records that depend on each other have locks
+//! in common, so the later one has the larger number; and what had returned before another one
+//! began has a smaller number than that. So what those below some number have come to, the *cut*,
+//! is a state that the region could have been in, with all that was acknowledged before the cut was
+//! made.
+//!
+//! - [`Core::seal`] makes a cut, and gives what there is below it and not durable: who writes that
+//!   to a volume, at once, calls [`Core::set_durable`] then. Anybody may seal at any time, also
+//!   what somebody else has sealed and not made durable: nothing in the region says who does.
+//! - What a record changes by words and small objects stands in the log itself. Pages that it fills
+//!   as a whole are only named there; who seals copies them from the region, and has copied all of
+//!   them *before* the number that becomes the cut is read. So whatever later records have made of
+//!   such a page in the copy is below the cut too, and replaying these records over the copy gives
+//!   what they have made of it. No record waits for a copy, and none has to copy anything before it
+//!   changes a page.
+//! - A checkpoint ([`Core::begin_checkpoint`]) works in the same way: pages that records have
+//!   changed are copied, and written together with what is sealed after that. Replaying from where
+//!   the checkpoint began, over the copies, gives what the records have come to.
+//!
+//! (This is how database systems take fuzzy checkpoints: Gray and Reuter, *Transaction Processing*,
+//! 1993, 11.2. Conquest 2002, 3.2 has the core in RAM that does not lose it.)
+
+mod checkpoint;
+mod chunk;
+mod record;
+mod replay;
+mod seal;
+
+pub use checkpoint::Begun;
+pub use replay::{Replay, Replayed};
+pub use seal::{Copied, Sealed};
+
+pub(crate) use record::Building;
+
+use core::sync::atomic::Ordering;
+
+use conquest_format::log::{FIRST, State, chunk as header, head, lane};
+use conquest_format::{Geometry, Offset};
+
+use crate::core::Core;
+use crate::host::Host;
+use crate::memory::Memory;
+
+/// Makes the log of a new region that has the layout `geometry`, if that has one: the first record
+/// gets number `first`.
+pub(crate) fn make<M: Memory>(memory: &M, geometry: &Geometry, first: u64) {
+    let shape = geometry.shape();
+    if shape.log == 0 {
+        return;
+    }
+    let set = |at: Offset, value| memory.store(at, value, Ordering::Relaxed);
+    for (word, value) in [
+        (head::NEXT, first),
+        (head::DURABLE, first),
+        (head::USED, 0),
+        (head::HELD_BACK, 0),
+        (head::ROTOR, 0),
+        (head::LEADER, 0),
+        (head::PAGES, 0),
+    ] {
+        set(geometry.log_head(word), value);
+    }
+    for number in 0..shape.lanes {
+        set(geometry.log_lane(number).plus(lane::STATE), State::None.pack());
+        set(geometry.log_lane(number).plus(lane::CHUNK), 0);
+    }
+    for number in 0..shape.log {
+        for word in [header::OWNER, header::END, header::LAST] {
+            set(geometry.log_header(number).plus(word), 0);
+        }
+    }
+}
+
+pub(crate) const FIRST_SEQUENCE: u64 = FIRST;
+
+impl<M: Memory, H: Host> Core<M, H> {
+    /// Whether the region has a log.
+    pub fn is_logged(&self) -> bool {
+        self.geometry.shape().log != 0
+    }
+
+    /// The number that the next record gets: all records that were committed when this is called
+    /// have smaller ones.
+    pub fn next_sequence(&self) -> u64 {
+        self.log_word(head::NEXT, Ordering::Acquire)
+    }
+
+    /// Below which number all records are durable.
+    pub fn durable(&self) -> u64 {
+        self.log_word(head::DURABLE, Ordering::Acquire)
+    }
+
+    fn log_word(&self, word: u64, order: Ordering) -> u64 {
+        self.memory.load(self.geometry.log_head(word), order)
+    }
+
+    /// Adds to a word of the head; what it was.
+    fn add_to_log_word(&self, word: u64, amount: u64, order: Ordering) -> u64 {
+        let at = self.geometry.log_head(word);
+        let mut old = self.memory.load(at, Ordering::Relaxed);
+        loop {
+            let new = old.wrapping_add(amount);
+            match self.memory.compare_exchange(at, old, new, order, Ordering::Relaxed) {
+                Ok(_) => return old,
+                Err(found) => old = found,
+            }
+        }
+    }
+
+    fn lane_state(&self, lane: u32, order: Ordering) -> State {
+        let at = self.geometry.log_lane(lane).plus(lane::STATE);
+        State::unpack(self.memory.load(at, order)).unwrap_or(State::None)
+    }
+
+    fn set_lane_state(&self, lane: u32, state: State) {
+        let at = self.geometry.log_lane(lane).plus(lane::STATE);
+        self.memory.store(at, state.pack(), Ordering::Release);
+    }
+
+    fn replace_lane_state(&self, lane: u32, old: State, new: State) -> bool {
+        let at = self.geometry.log_lane(lane).plus(lane::STATE);
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        self.memory.compare_exchange(at, old.pack(), new.pack(), success, failure).is_ok()
+    }
+}

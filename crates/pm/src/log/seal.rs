@@ -1,0 +1,235 @@
+//! Making a cut, and collecting what is below it.
+
+use core::sync::atomic::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use conquest_format::log::{
+    CHUNK, FRAGMENT, Item, Items, State, chunk as header, head, unpack_fragment,
+};
+use conquest_format::{Offset, PAGE, WORD};
+
+use crate::core::Core;
+use crate::host::Host;
+use crate::memory::Memory;
+use crate::{Error, Result};
+
+/// Rounds of copying after which records that name pages are held back.
+const FREELY: u32 = 2;
+/// Rounds after which sealing is given up: records were named faster than they could be copied.
+const ROUNDS_MAX: u32 = 1000;
+
+/// Pages of the region, by the offsets of their first bytes.
+pub type Copied = BTreeMap<Offset, Box<[u8; PAGE as usize]>>;
+
+/// What records below a cut have come to, from what was durable on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// The first number in it.
+    pub from: u64,
+    /// The first number behind it.
+    pub cut: u64,
+    /// The fragments of all records from `from` to `cut`, ordered by their numbers.
+    pub fragments: Vec<u8>,
+    /// Pages to be written to the image as a whole.
+    pub pages: Copied,
+}
+
+/// What has been found so far.
+struct Found {
+    from: u64,
+    fragments: BTreeMap<(u64, u32), Vec<u8>>,
+    /// Pages that are named and not copied.
+    named: BTreeSet<u64>,
+    /// How far chunks have been read, in which life.
+    read: BTreeMap<u32, (u64, u64)>,
+}
+
+impl<M: Memory, H: Host> Core<M, H> {
+    /// Seals what is not durable, which begins with number `from`, as [`Core::durable`] has said.
+    /// With it go pages that were `copied` since then; one that is named by what is sealed is
+    /// copied again. None if there is nothing.
+    ///
+    /// (If others had made something durable since, a page of that might have been copied before it
+    /// was named there, and was newer in the image.)
+    ///
+    /// # Errors
+    /// [`Error::Again`] if somebody else has made something durable meanwhile.
+    pub fn seal(&self, from: u64, copied: Copied) -> Result<Option<Sealed>> {
+        let held = self.geometry.log_head(head::HELD_BACK);
+        let mut holding = None;
+        let sealed = self.seal_in_rounds(from, copied, |round| {
+            if round == FREELY {
+                let found = self.memory.load(held, Ordering::Relaxed);
+                let odd = found | 1;
+                let (order, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+                let (Ok(_) | Err(_)) =
+                    self.memory.compare_exchange(held, found, odd, order, failure);
+                holding = Some(odd);
+            }
+        });
+        if let Some(held) = holding {
+            self.end_holding_back(held);
+        }
+        sealed
+    }
+
+    fn seal_in_rounds(
+        &self,
+        from: u64,
+        mut copied: Copied,
+        mut begin: impl FnMut(u32),
+    ) -> Result<Option<Sealed>> {
+        // What was copied was there before the number is read.
+        self.memory.load_fence();
+        let mut found = Found {
+            from,
+            fragments: BTreeMap::new(),
+            named: BTreeSet::new(),
+            read: BTreeMap::new(),
+        };
+        for round in 0..ROUNDS_MAX {
+            begin(round);
+            let cut = self.read_below_a_cut(&mut found);
+            if !found.named.is_empty() {
+                for page in core::mem::take(&mut found.named) {
+                    let at = Offset::new(page * PAGE);
+                    copied.insert(at, self.copy_page(at));
+                }
+                // What is in the copies was there before the next number is read.
+                self.memory.load_fence();
+                continue;
+            }
+            // Whoever has made a part of it durable may have let it go meanwhile.
+            self.memory.load_fence();
+            if self.durable() != from {
+                return Err(Error::Again);
+            }
+            if found.fragments.is_empty() && copied.is_empty() {
+                return Ok(None);
+            }
+            let fragments = found.fragments.into_values().flatten().collect();
+            return Ok(Some(Sealed { from, cut, fragments, pages: copied }));
+        }
+        Err(Error::Again)
+    }
+
+    /// The page at `at`, as it is: each of its words by itself.
+    #[must_use]
+    pub fn copy_page(&self, at: Offset) -> Box<[u8; PAGE as usize]> {
+        let mut page = Box::new([0; PAGE as usize]);
+        self.memory.read(at, &mut *page);
+        page
+    }
+
+    /// Makes a cut, and reads what is below it.
+    fn read_below_a_cut(&self, found: &mut Found) -> u64 {
+        let cut = self.next_sequence();
+        // Who has drawn a smaller number has said so before, and commits now, or draws again.
+        let mut committed = BTreeMap::new();
+        for lane in 0..self.geometry.shape().lanes {
+            if let State::Committed(sequence) = self.push(lane)
+                && (found.from..cut).contains(&sequence)
+            {
+                committed.insert(lane, sequence);
+            }
+        }
+        for chunk in 0..self.geometry.shape().log {
+            while !self.read_chunk(found, chunk, cut, &committed) {}
+        }
+        cut
+    }
+
+    /// Lets lane `lane` draw another number, if it has not committed with the one that it may have
+    /// drawn: its state before.
+    pub(super) fn push(&self, lane: u32) -> State {
+        loop {
+            let state = self.lane_state(lane, Ordering::Acquire);
+            let is_drawing = state == State::Drawing;
+            if !is_drawing || self.replace_lane_state(lane, State::Drawing, State::Pushed) {
+                return state;
+            }
+        }
+    }
+
+    /// Reads what is in `chunk` below `cut`; and a fragment behind that, if it is of the record
+    /// that its lane has `committed` last. False if the chunk was begun anew meanwhile: what was
+    /// there is durable then, and what is there now may be below the cut.
+    fn read_chunk(
+        &self,
+        found: &mut Found,
+        chunk: u32,
+        cut: u64,
+        committed: &BTreeMap<u32, u64>,
+    ) -> bool {
+        let owner = self.owner(chunk, Ordering::Acquire);
+        let Some(lane) = owner.lane else {
+            return true;
+        };
+        let (life, last) = (owner.life, committed.get(&lane).copied());
+        let mut at = match found.read.get(&chunk) {
+            Some(&(known, at)) if known == life => at,
+            _ => 0,
+        };
+        let end = self.header(chunk, header::END, Ordering::Acquire).min(CHUNK);
+        let mut fragments = Vec::new();
+        while at + FRAGMENT <= CHUNK {
+            let [first, sequence] = self.load_pair(self.geometry.log_chunk(chunk).plus(at));
+            let is_committed = at < end || Some(sequence) == last;
+            let Some((bytes, number)) = unpack_fragment(first).filter(|_| is_committed) else {
+                break;
+            };
+            if sequence >= cut || at + bytes > CHUNK {
+                break;
+            }
+            if sequence >= found.from {
+                let mut fragment = vec![0; bytes as usize];
+                self.memory.read(self.geometry.log_chunk(chunk).plus(at), &mut fragment);
+                fragments.push(((sequence, number), fragment));
+            }
+            at += bytes;
+        }
+        self.memory.load_fence();
+        if self.owner(chunk, Ordering::Relaxed).life != life {
+            return false;
+        }
+        found.read.insert(chunk, (life, at));
+        for (key, fragment) in fragments {
+            for item in Items::of(&fragment) {
+                if let Item::Pages(first, count) = item {
+                    let first = first.bytes() / PAGE;
+                    found.named.extend((first..first + count).filter(|page| self.has_page(*page)));
+                }
+            }
+            found.fragments.insert(key, fragment);
+        }
+        true
+    }
+
+    /// Whether page `page` of the region is one that can be in its image.
+    fn has_page(&self, page: u64) -> bool {
+        let at = page * PAGE;
+        self.geometry.is_logged(at) && at < self.geometry.len_at(self.groups())
+    }
+
+    /// Notes that all records below `cut` are durable.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub fn set_durable(&self, cut: u64) -> Result<()> {
+        let _window = super::record::window(self)?;
+        let at = self.geometry.log_head(head::DURABLE);
+        let mut old = self.memory.load(at, Ordering::Relaxed);
+        while old < cut {
+            let (order, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+            match self.memory.compare_exchange(at, old, cut, order, failure) {
+                Ok(_) => break,
+                Err(found) => old = found,
+            }
+        }
+        self.memory.wake(at, u32::MAX);
+        self.free_chunks_below(cut);
+        Ok(())
+    }
+}
+
+const _: () = assert!(FRAGMENT == 2 * WORD);
