@@ -69,7 +69,7 @@ pub use error::{Error, Result};
 pub use info::{Identity, Info, Member, Segments, Stream, Usage, Wear, Written};
 pub use members::{Body, NewVolume, assemble, assemble_degraded, create};
 pub use open::{OpenOptions, Through, create_at, open_device, replace_at};
-pub use operations::{ATOMIC_MAX, RANGES_MAX};
+pub use operations::{ATOMIC_MAX, RANGES_MAX, Seen};
 pub use queue::{Completion, Job, Queue, Request};
 pub use verify::{Damage, Verified, Verifying};
 pub use volume::Volume;

@@ -35,12 +35,17 @@ struct Part<'b> {
     rooms: Vec<Room>,
 }
 
-/// What a unit has to be for a write to count: it was read before.
+/// Where a unit has to be for a write to count: it was read there before.
+#[derive(Clone, Copy, Debug)]
 struct Expected {
     unit: u64,
     /// Place, and generation of its segment.
     at: Option<(u64, u64)>,
 }
+
+/// A unit of the space as somebody has read it: [`Volume::look_at`].
+#[derive(Clone, Copy, Debug)]
+pub struct Seen(Expected);
 
 impl<M: Memory, H: Host> Volume<M, H> {
     fn per_unit(&self) -> u64 {
@@ -120,8 +125,43 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.write_ranges(ranges, false).map(drop)
     }
 
+    /// Reads the unit that begins with block `block`, and notes where it was: for
+    /// [`Self::write_atomic_if`].
+    ///
+    /// # Errors
+    /// As [`Self::read`]; [`Error::Range`] also unless `into` is one unit, and begins with it.
+    pub fn look_at(&self, block: u64, into: &mut [u8]) -> Result<Seen> {
+        let count = self.check_range(block, into.len())?;
+        if count != self.per_unit() || !block.is_multiple_of(count) {
+            let what = "only whole units can be looked at";
+            return Err(Error::Range { block, count, what });
+        }
+        let unit = block / count;
+        Ok(Seen(Expected { unit, at: self.read_unit(unit, into)? }))
+    }
+
+    /// [`Self::write_atomic`], unless the unit that was `seen` has been written since, or is
+    /// somewhere else: whether it was done. So of several who want to do what comes next one does,
+    /// and one who was stopped does nothing when he goes on.
+    ///
+    /// # Errors
+    /// As [`Self::write_atomic`].
+    pub fn write_atomic_if(&self, seen: &Seen, ranges: &[(u64, &[u8])]) -> Result<bool> {
+        self.write_ranges_if(Some(&seen.0), ranges, false).map(|packet| packet.is_some())
+    }
+
     /// [`Self::write_atomic`], or [`Self::write_reserved`]: the packet with the last record of it.
     pub(crate) fn write_ranges(&self, ranges: &[(u64, &[u8])], is_reserved: bool) -> Result<u64> {
+        self.write_ranges_if(None, ranges, is_reserved).map(Option::unwrap_or_default)
+    }
+
+    /// The same if a unit is where it was `seen`; none if it is not.
+    fn write_ranges_if(
+        &self,
+        seen: Option<&Expected>,
+        ranges: &[(u64, &[u8])],
+        is_reserved: bool,
+    ) -> Result<Option<u64>> {
         self.check_ranges(ranges)?;
         let bytes = ranges.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         loop {
@@ -131,12 +171,15 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let mut parts = self.parts(ranges, &owned);
             let holds = self.place(&mut parts)?;
             let done = self.change(|change| {
+                if !change.are_as_expected(seen)? {
+                    return Ok(Some(None));
+                }
                 if !change.are_as_expected(&expected)? {
                     return Ok(None);
                 }
                 change.take_space(&parts, is_reserved)?;
                 change.write_parts(&parts)?;
-                Ok(Some(change.last_packet()))
+                Ok(Some(Some(change.last_packet())))
             });
             let done = done.map_err(|error| match error {
                 Error::TooLarge { most, .. } => Error::TooLarge { bytes, most },
@@ -429,7 +472,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
 impl<M: Memory, H: Host> Change<'_, M, H> {
     /// Whether all units are where they were when they were read.
-    fn are_as_expected(&self, expected: &[Expected]) -> Step<bool> {
+    fn are_as_expected<'e>(&self, expected: impl IntoIterator<Item = &'e Expected>) -> Step<bool> {
         for &Expected { unit, at } in expected {
             let extent = self.volume.find(&self.tx, unit)?;
             let now = extent.filter(|extent| extent.unit <= unit).map(|extent| {

@@ -98,6 +98,38 @@ fn ranges_that_are_written_at_once_do_not_overlap() {
 }
 
 #[test]
+fn what_was_looked_at_is_written_to_by_one_only() {
+    let device = device(64);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    let mut unit = [0; UNIT as usize];
+    // Also where there was nothing.
+    let first = [volume.look_at(8, &mut unit), volume.look_at(8, &mut unit)].map(Result::unwrap);
+    let bytes = model.write(8, 8, 1);
+    let far = model.write(800, 16, 1);
+    assert!(volume.write_atomic_if(&first[0], &[(8, &bytes), (800, &far)]).unwrap());
+    let late = [7; 2 * UNIT as usize];
+    assert!(!volume.write_atomic_if(&first[1], &[(8, &late[..4096]), (800, &late)]).unwrap());
+    // What is written besides, and to parts of units, is no matter.
+    let seen = volume.look_at(8, &mut unit).unwrap();
+    assert_eq!(unit[..], bytes);
+    write(&volume, &mut model, 16, 8, 2);
+    let part = model.write(801, 3, 3);
+    assert!(volume.write_atomic_if(&seen, &[(801, &part)]).unwrap());
+    // A part of it was written, by whomever; or it was trimmed, or moved.
+    write(&volume, &mut model, 11, 1, 4);
+    assert!(!volume.write_atomic_if(&seen, &[(800, &late)]).unwrap());
+    let seen = volume.look_at(8, &mut unit).unwrap();
+    volume.trim(8, 8).unwrap();
+    model.trim(8, 8);
+    assert!(!volume.write_atomic_if(&seen, &[(800, &late)]).unwrap());
+    let what = "only whole units can be looked at";
+    assert_eq!(refused(volume.look_at(8, &mut unit[..512])), what);
+    assert_eq!(refused(volume.look_at(4, &mut unit)), what);
+    model.compare(&volume, 900, "written by one");
+}
+
+#[test]
 fn an_atomic_write_that_is_too_large_is_refused() {
     // Segments of 16 units are 1,600, so that what names the payload is as much as it can be.
     let device = device(1600);

@@ -326,12 +326,12 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
-    /// Lets who is copying pages get on for a moment, so that there is a cut before which no page is
-    /// named that is not copied.
+    /// Lets who is copying pages get on for a moment, so that there is a cut before which no page
+    /// is named that is not copied.
     fn await_copies(&self) {
         let at = self.geometry.log_head(head::HELD_BACK);
         let held = self.memory.load(at, Ordering::Relaxed);
-        if held % 2 == 0 {
+        if held.is_multiple_of(2) {
             return;
         }
         self.memory.wait(at, held as u32, HELD_BACK);
