@@ -106,7 +106,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.device.name()
     }
 
-    pub(crate) fn name(&self) -> PathBuf {
+    /// Its device, or the first of several.
+    pub fn name(&self) -> PathBuf {
         self.path().to_owned()
     }
 

@@ -19,6 +19,7 @@ pub mod descriptor;
 pub mod feed;
 pub mod fs;
 pub mod geometry;
+pub mod image;
 pub mod inode;
 pub mod journal;
 pub mod kind;

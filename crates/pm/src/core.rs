@@ -128,6 +128,15 @@ impl<M: Memory, H: Host> Core<M, H> {
         })
     }
 
+    /// The region's identity.
+    ///
+    /// # Errors
+    /// Those of a superblock that is damaged.
+    pub fn uuid(&self) -> Result<[u8; 16]> {
+        let found = crate::superblock::read(&self.memory);
+        crate::superblock::choose(&self.path, &found).map(|superblock| superblock.uuid)
+    }
+
     /// The region's layout.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry

@@ -18,7 +18,9 @@ use conquest_pm::log::{Copied, Replay, Sealed};
 use conquest_testkit::scenario::{SimCore, SimMemory, attach, fresh, shape};
 use conquest_testkit::schedule::{ScheduleOptions, Schedules, Search, run};
 use conquest_testkit::shelf::{self, Contents, Op};
-use conquest_testkit::{Actor, DyingMemory, Fate, Image, RecordingMemory, Rng, World};
+use conquest_testkit::{
+    Actor, DyingMemory, Fate, Image, RecordingMemory, Rng, World, become_actor,
+};
 
 /// The small region, with a log.
 const SHAPE: Shape = Shape { log: 24, slots: 5, lanes: 5, ..shape() };
@@ -204,20 +206,31 @@ fn checkpoint(core: &SimCore, state: &State, together: usize) -> Result<(), Stri
 struct Way {
     weak: bool,
     dies: bool,
+    /// Whether each worker changes new pages as soon as they are named.
+    touches: bool,
     /// Pages of a checkpoint that are written together, if there are checkpoints.
     checkpoints: Option<usize>,
 }
 
-fn work(state: &State, core: &SimCore, actor: u32, rng: &mut Rng) -> Result<(), String> {
-    for number in 1..=OPERATIONS {
+fn work(state: &State, core: &SimCore, way: Way, actor: u32, rng: &mut Rng) -> Result<(), String> {
+    let operations = if way.touches { 4 * OPERATIONS } else { OPERATIONS };
+    for number in 1..=operations {
         state.begun.lock().unwrap()[actor as usize] = number;
-        shelf::perform(core, actor, Op::random(rng, actor, number, 3)).map_err(text)?;
+        let op = match way.touches {
+            true if number % 4 == 1 => {
+                Op::Push { list: actor, id: number << 8 | u64::from(actor), pages: 2 }
+            }
+            true => Op::Touch { list: actor },
+            false => Op::random(rng, actor, number, 3),
+        };
+        shelf::perform(core, actor, op).map_err(text)?;
     }
     Ok(())
 }
 
 fn make_durable(state: &State, core: &SimCore, way: Way, id: u32) -> Result<(), String> {
-    for round in 0..SYNCS {
+    let rounds = if way.touches { 6 * SYNCS } else { SYNCS };
+    for round in 0..rounds {
         match way.checkpoints {
             Some(together) if round % 2 == 1 && id == WORKERS => {
                 checkpoint(core, state, together)?;
@@ -237,6 +250,25 @@ fn memory_of(world: &World, id: u32, actor: &Actor, dies_at: Option<u64>) -> Sim
         }
         _ => DyingMemory::counting(actor.clone()),
     }
+}
+
+/// Compares what is on the volume at all moments with what had been done; a digest of it.
+fn compare(state: &State) -> Result<u64, String> {
+    let mut digest = 0_u64;
+    for (number, moment) in state.moments.lock().unwrap().iter().enumerate() {
+        let found = moment.volume.contents().map_err(|why| format!("moment {number}: {why}"))?;
+        for actor in 0..WORKERS as usize {
+            let (least, most) = (moment.before[actor], moment.after[actor]);
+            let done = found.done[actor];
+            if !(least..=most).contains(&done) {
+                return Err(format!(
+                    "moment {number}: actor {actor} did {done}, {least} to {most}"
+                ));
+            }
+            digest = digest.wrapping_mul(31).wrapping_add(done);
+        }
+    }
+    Ok(digest)
 }
 
 /// Runs `runs` schedules from number `first` on; each of all moments of each is restarted from.
@@ -260,6 +292,7 @@ fn schedule(way: Way, seed: u64) -> Schedules {
         steps: 2_000_000,
         step_time: Duration::from_micros(20),
         weak_memory: way.weak,
+        persistent_loads: way.touches,
         ..ScheduleOptions::default()
     };
     let dies_at = way.dies.then(|| 1 + Rng::stream(seed, 3).below(1200));
@@ -279,7 +312,7 @@ fn schedule(way: Way, seed: u64) -> Schedules {
         let core = attach(memory_of(world, id, actor, dies_at), world, id).map_err(text)?;
         match id {
             WORKERS.. => make_durable(state, &core, way, id)?,
-            _ => work(state, &core, id, &mut Rng::stream(seed, 10 + u64::from(id)))?,
+            _ => work(state, &core, way, id, &mut Rng::stream(seed, 10 + u64::from(id)))?,
         }
         core.detach().map_err(text)
     };
@@ -293,24 +326,7 @@ fn schedule(way: Way, seed: u64) -> Schedules {
         drop(core.begin().map_err(text)?);
         let (contents, _) = shelf::examine(&core).map_err(text)?;
         sync(&core, state)?;
-        let mut digest = 0_u64;
-        for (number, moment) in state.moments.lock().unwrap().iter().enumerate() {
-            let found =
-                moment.volume.contents().map_err(|why| format!("moment {number}: {why}"))?;
-            for actor in 0..WORKERS as usize {
-                let (least, most) = (moment.before[actor], moment.after[actor]);
-                let done = found.done[actor];
-                if !(least..=most).contains(&done) {
-                    return Err(format!(
-                        "moment {number}: actor {actor} did {done}, {least} to {most}"
-                    ));
-                }
-            }
-            digest = found
-                .done
-                .iter()
-                .fold(digest, |sum, done| sum.wrapping_mul(31).wrapping_add(*done));
-        }
+        let digest = compare(state)?;
         let moments = state.moments.lock().unwrap();
         let last = moments.last().unwrap().volume.contents()?;
         if last != contents {
@@ -327,11 +343,18 @@ fn all_well(found: &Schedules, distinct: usize) {
     assert!(found.outcomes.len() >= distinct, "{found}");
 }
 
-const PLAIN: Way = Way { weak: false, dies: false, checkpoints: None };
+const PLAIN: Way = Way { weak: false, dies: false, touches: false, checkpoints: None };
 
 #[test]
 fn what_is_sealed_is_a_state_that_was() {
     all_well(&schedules(PLAIN, 0, 300), 60);
+}
+
+#[test]
+fn also_where_new_pages_are_changed_while_they_are_copied() {
+    let way = Way { touches: true, ..PLAIN };
+    all_well(&schedules(way, 6000, 30), 10);
+    all_well(&schedules(Way { weak: true, ..way }, 7000, 40), 10);
 }
 
 #[test]
@@ -352,6 +375,120 @@ fn also_where_processes_die() {
 #[test]
 fn also_on_weak_memory() {
     all_well(&schedules(Way { weak: true, ..PLAIN }, 4000, 200), 40);
-    let way = Way { weak: true, dies: true, checkpoints: Some(2) };
+    let way = Way { weak: true, dies: true, checkpoints: Some(2), ..PLAIN };
     all_well(&schedules(way, 5000, 200), 40);
+}
+
+/// A region with something on its shelf, and a volume that has that.
+struct Prepared {
+    memory: RecordingMemory,
+    world: World,
+    state: Arc<State>,
+}
+
+fn prepared() -> Prepared {
+    let (memory, world) = fresh(SHAPE, false).unwrap();
+    let state = Arc::new(State {
+        volume: Mutex::new(Volume { cut: FIRST, ..Volume::default() }),
+        begun: Mutex::new(vec![0; WORKERS as usize]),
+        ..State::default()
+    });
+    Prepared { memory, world, state }
+}
+
+/// Does what `act` does as a thread of process `id`.
+fn as_another<T: Send>(id: u32, act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let body = || {
+            become_actor(id);
+            act()
+        };
+        scope.spawn(body).join().unwrap()
+    })
+}
+
+/// Stops `op` before its store number `store`, while others make durable what there is, twice, by
+/// checkpoints if asked for; and compares what is on the volume each time. Whether it was stopped.
+fn stopped_at(op: Op, store: u64, checkpoints: bool) -> bool {
+    become_actor(0);
+    let Prepared { memory, world, state } = prepared();
+    let earlier = [
+        Op::Push { list: 0, id: 1, pages: 2 },
+        Op::Push { list: 0, id: 2, pages: 1 },
+        Op::Push { list: 1, id: 3, pages: 0 },
+    ];
+    state.begun.lock().unwrap()[0] = 3;
+    let other = as_another(1, || {
+        let core = attach(DyingMemory::counting(memory.actor(1)), &world, 1).unwrap();
+        for op in earlier {
+            assert!(shelf::perform(&core, 0, op).unwrap());
+        }
+        sync(&core, &state).unwrap();
+        core
+    });
+    state.begun.lock().unwrap()[0] = 4;
+    let stopped = Arc::new(Mutex::new(false));
+    let hook = {
+        let (other, state, stopped) =
+            (Arc::clone(&other), Arc::clone(&state), Arc::clone(&stopped));
+        move || {
+            *stopped.lock().unwrap() = true;
+            as_another(1, || {
+                let core = &other;
+                for number in 1..3 {
+                    state.begun.lock().unwrap()[1] = number;
+                    let op = Op::Push { list: 2, id: 10 + number, pages: 1 };
+                    shelf::perform(core, 1, op).unwrap();
+                    match checkpoints {
+                        true => checkpoint(core, &state, 3).unwrap(),
+                        false => sync(core, &state).unwrap(),
+                    }
+                }
+            });
+        }
+    };
+    // What attaching stores does not count.
+    let counting = DyingMemory::counting(memory.actor(0));
+    let alone = attach(counting, &world, 0).unwrap();
+    let attaching = alone.memory().stores();
+    drop(alone);
+    let mut hook = Some(hook);
+    let dying = DyingMemory::new(
+        memory.actor(0),
+        attaching + store,
+        Fate::Call(Box::new(move || {
+            if let Some(hook) = hook.take() {
+                hook();
+            }
+        })),
+    );
+    let core = attach(dying, &world, 0).unwrap();
+    assert!(shelf::perform(&core, 0, op).unwrap());
+    as_another(1, || sync(&other, &state).unwrap());
+    compare(&state).unwrap_or_else(|why| panic!("{op:?} stopped before store {store}: {why}"));
+    let last = state.moments.lock().unwrap().last().unwrap().volume.contents().unwrap();
+    let (contents, _) = shelf::examine(&core).unwrap();
+    assert_eq!(last, contents, "{op:?} stopped before store {store}");
+    drop(core);
+    let stopped = stopped.lock().unwrap();
+    *stopped
+}
+
+#[test]
+fn one_who_is_stopped_anywhere_neither_waits_nor_loses_anything() {
+    for (op, checkpoints) in [
+        (Op::Push { list: 0, id: 4, pages: 3 }, false),
+        (Op::Touch { list: 0 }, true),
+        (Op::Move { from: 0, to: 1 }, false),
+        (Op::Pop { list: 0 }, true),
+        (Op::Clear { list: 0 }, true),
+        (Op::PushMany { list: 1, id: 20, count: 3, pages: 2 }, true),
+    ] {
+        // The locks are taken by few stores; the rest is looked at one by one.
+        let mut store = 1;
+        while stopped_at(op, store, checkpoints) {
+            store += 1;
+        }
+        assert!(store > 30, "{op:?}: {store}");
+    }
 }

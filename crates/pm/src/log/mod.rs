@@ -25,11 +25,13 @@
 
 mod checkpoint;
 mod chunk;
+mod lead;
 mod record;
 mod replay;
 mod seal;
 
 pub use checkpoint::Begun;
+pub use lead::Lead;
 pub use replay::{Replay, Replayed};
 pub use seal::{Copied, Sealed};
 

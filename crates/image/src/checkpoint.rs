@@ -1,0 +1,144 @@
+//! Checkpoints: pages that records have changed go to the image, and the log begins anew.
+
+use std::collections::BTreeSet;
+
+use conquest_format::geometry::STATE;
+use conquest_format::image::{LOG, Root};
+use conquest_format::log::{Fragments, Item, Items};
+use conquest_format::{Offset, PAGE};
+use conquest_pm::Core;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::epoch::Start;
+use crate::pages::RUNS_MAX;
+use crate::sync::take_lead;
+use crate::{Image, Result};
+
+/// Pages that one epoch of a checkpoint writes: however they lie, they go to the image.
+const TOGETHER: usize = RUNS_MAX / 2;
+
+/// What the log has of before a checkpoint.
+struct Before {
+    /// Pages that it has changed.
+    pages: BTreeSet<Offset>,
+    /// Fragments that are needed all the same.
+    repeated: Vec<u8>,
+    /// Where the first epoch begins that has what is needed.
+    log_start: Option<u64>,
+}
+
+impl<M: Memory, H: Host> Image<M, H> {
+    /// Writes what the log has changed of the region to the image, and gives the log's space back,
+    /// but for what has come since this began.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn checkpoint<N: Memory, I: Host>(&self, core: &Core<N, I>) -> Result<()> {
+        let begun = core.begin_checkpoint()?;
+        self.sync(core)?;
+        let root = self.root()?;
+        let before = match self.before(&root, begun.sequence, &begun.unapplied) {
+            // Somebody else has done it meanwhile, and given the log back.
+            Err(_) if self.root()?.log_start > root.log_start => return Ok(()),
+            before => before?,
+        };
+        let pages: Vec<Offset> = before.pages.iter().copied().collect();
+        let count = pages.chunks(TOGETHER).count();
+        for (index, part) in pages.chunks(TOGETHER).enumerate() {
+            let is_last = index + 1 == count;
+            let start =
+                Start { log_start: before.log_start, checkpoint: begun.sequence.min(root.cut) };
+            let repeated = if is_last { &before.repeated[..] } else { &[] };
+            self.write_pages(core, part, repeated, is_last.then_some(start))?;
+        }
+        self.volume.flush()?;
+        self.trim_log()
+    }
+
+    /// What of the log of `root` comes before record `sequence`, of which the log will begin.
+    fn before(&self, root: &Root, sequence: u64, unapplied: &BTreeSet<u64>) -> Result<Before> {
+        // No record says how many groups there are.
+        let mut before =
+            Before { pages: BTreeSet::from([STATE]), repeated: Vec::new(), log_start: None };
+        self.epochs(root, |at, epoch| {
+            if epoch.header.cut > sequence && before.log_start.is_none() {
+                before.log_start = Some(at);
+            }
+            before.pages.extend(epoch.pages.keys());
+            for (number, _, fragment) in Fragments::of(&epoch.fragments) {
+                if unapplied.contains(&number) {
+                    before.repeated.extend(fragment);
+                }
+                note_changed(fragment, &mut before.pages);
+            }
+            Ok(())
+        })?;
+        Ok(before)
+    }
+
+    /// Writes the `pages` as they are by an epoch, with fragments that are `repeated`.
+    fn write_pages<N: Memory, I: Host>(
+        &self,
+        core: &Core<N, I>,
+        pages: &[Offset],
+        repeated: &[u8],
+        start: Option<Start>,
+    ) -> Result<()> {
+        loop {
+            let Some(lead) = take_lead(core, || false) else {
+                continue;
+            };
+            let from = core.durable();
+            let (root, seen) = self.look_for(core)?;
+            if root.cut > from {
+                self.volume.flush()?;
+                core.set_durable(root.cut)?;
+                continue;
+            }
+            let copied = pages.iter().map(|&at| (at, core.copy_page(at))).collect();
+            let mut sealed = match core.seal(from, copied) {
+                Ok(Some(sealed)) => sealed,
+                Ok(None) | Err(conquest_pm::Error::Again) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            sealed.fragments.extend(repeated);
+            if let Some(root) = self.write_epoch(&root, seen, sealed, start)? {
+                // It is durable, too, when the next one is.
+                if root.cut > from {
+                    self.volume.flush()?;
+                    core.set_durable(root.cut)?;
+                }
+                drop(lead);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives back what the log does not need any more.
+    fn trim_log(&self) -> Result<()> {
+        let root = self.root()?;
+        if let Some((first, _)) = self.volume.allocated(LOG)?
+            && first < LOG + root.log_start
+        {
+            self.volume.trim(LOG, root.log_start)?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds the pages that `fragment` changes by words and bytes.
+fn note_changed(fragment: &[u8], pages: &mut BTreeSet<Offset>) {
+    let mut note = |at: Offset, len: u64| {
+        let end = at.bytes().saturating_add(len).div_ceil(PAGE);
+        pages.extend((at.bytes() / PAGE..end).map(|page| Offset::new(page * PAGE)));
+    };
+    for item in Items::of(fragment) {
+        match item {
+            Item::Words(_) => item.entries().for_each(|entry| note(entry.target, 8)),
+            Item::Bytes(at, bytes) => note(at, bytes.len() as u64),
+            Item::Zeros(at, len) => note(at, len),
+            Item::Pages(..) => {}
+        }
+    }
+}

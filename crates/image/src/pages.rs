@@ -1,0 +1,73 @@
+//! Pages of an epoch: which of them go to the image, and which are in its log.
+//!
+//! A range takes a record of the volume, and there are only so many in an atomic write. So long
+//! runs of pages, which are most of the bytes, are written to their places; what is left goes into
+//! the log, where it is one range, until a checkpoint writes it to the image.
+
+use conquest_flash::RANGES_MAX;
+use conquest_format::{Offset, PAGE};
+use conquest_pm::log::Copied;
+
+/// Runs of pages that are written to the image by one epoch at most: one range is the log, one the
+/// root.
+pub(crate) const RUNS_MAX: usize = RANGES_MAX - 2;
+/// Bytes that are written to the image by one epoch at most.
+const IMAGE_MAX: u64 = 32 << 20;
+
+/// Pages beside each other: the offset of the first one, and their bytes.
+pub(crate) type Run = (Offset, Vec<u8>);
+
+/// How the pages of an epoch are written.
+#[derive(Default)]
+pub(crate) struct Plan {
+    /// To the image.
+    pub(crate) runs: Vec<Run>,
+    /// In the log.
+    pub(crate) logged: Copied,
+}
+
+/// Splits `pages`: as many as can be go to the image.
+pub(crate) fn plan(pages: Copied) -> Plan {
+    let mut runs: Vec<Run> = Vec::new();
+    for (at, page) in pages {
+        match runs.last_mut() {
+            Some((first, bytes)) if first.plus(bytes.len() as u64) == at => bytes.extend(&*page),
+            _ => runs.push((at, page.to_vec())),
+        }
+    }
+    // The longest first.
+    runs.sort_by_key(|(at, bytes)| (core::cmp::Reverse(bytes.len()), *at));
+    let mut plan = Plan::default();
+    let mut used = 0;
+    for (at, bytes) in runs {
+        if plan.runs.len() < RUNS_MAX && used + bytes.len() as u64 <= IMAGE_MAX {
+            used += bytes.len() as u64;
+            plan.runs.push((at, bytes));
+            continue;
+        }
+        let pages = (0..).zip(bytes.as_chunks::<{ PAGE as usize }>().0);
+        plan.logged.extend(pages.map(|(index, page)| (at.plus(index * PAGE), Box::new(*page))));
+    }
+    plan
+}
+
+#[test]
+fn the_longest_runs_go_to_the_image() {
+    let page = |value: u8| Box::new([value; PAGE as usize]);
+    let mut pages = Copied::new();
+    // Runs of one page, of which there are too many, and one of three.
+    for index in 0..RUNS_MAX as u64 + 9 {
+        pages.insert(Offset::new(2 * index * PAGE), page(index as u8));
+    }
+    pages.insert(Offset::new(3 * PAGE), page(200));
+    let all = pages.clone();
+    let Plan { runs, logged } = plan(pages);
+    assert_eq!((runs.len(), runs[0].0, runs[0].1.len()), (RUNS_MAX, Offset::new(2 * PAGE), 12288));
+    let mut found = logged;
+    for (at, bytes) in runs {
+        for (index, page) in (0..).zip(bytes.as_chunks::<{ PAGE as usize }>().0) {
+            found.insert(at.plus(index * PAGE), Box::new(*page));
+        }
+    }
+    assert_eq!(found, all);
+}

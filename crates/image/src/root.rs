@@ -1,0 +1,130 @@
+//! The root on the volume, and whether it is the region's.
+
+use core::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use conquest_flash::{Seen, Volume};
+use conquest_format::image::{IMAGE_VERSION, ImageDefect, ROOT, ROOT_BYTES, Root};
+use conquest_format::log::FIRST;
+use conquest_format::superblock::{LIVE_PROTOCOL, LOGGED, Superblock};
+use conquest_pm::Core;
+use conquest_pm::attach::NewRegion;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::{Error, Image, Result};
+
+/// A UUID as text.
+fn text(uuid: [u8; 16]) -> String {
+    uuid.iter().fold(String::new(), |mut text, byte| {
+        // A string takes everything.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl<M: Memory, H: Host> Image<M, H> {
+    /// Makes an image of a region that is to be `new` and has no record yet.
+    ///
+    /// # Errors
+    /// [`Error::Exists`], [`Error::NoLog`], those of the volume.
+    pub fn make(volume: Arc<Volume<M, H>>, new: &NewRegion) -> Result<Image<M, H>> {
+        let image = Image { volume };
+        if new.shape.log == 0 {
+            return Err(Error::NoLog { volume: image.name() });
+        }
+        let (found, seen) = match image.look() {
+            Err(Error::Missing { .. }) => (None, image.see(&mut [0; ROOT_BYTES])?),
+            found => found.map(|(root, seen)| (Some(root), seen))?,
+        };
+        if found.is_some() {
+            return Err(Error::Exists { volume: image.name() });
+        }
+        let superblock = Superblock {
+            uuid: new.uuid,
+            boot_id: [0; 16],
+            created: new.created,
+            sequence: 1,
+            attach_generation: 0,
+            clean: true,
+            shape: new.shape,
+            kinds: new.kinds,
+            live_protocol: LIVE_PROTOCOL,
+            features_compatible: 0,
+            features_read_only: 0,
+            features_incompatible: LOGGED,
+        };
+        let first =
+            Root { epoch: 0, cut: FIRST, log_start: 0, log_end: 0, checkpoint: FIRST, superblock };
+        if !image.volume.write_atomic_if(&seen, &[(ROOT, &first.to_bytes())])? {
+            return Err(Error::Exists { volume: image.name() });
+        }
+        image.volume.flush()?;
+        Ok(image)
+    }
+
+    /// The image on `volume`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Version`], [`Error::Corrupt`], those of the volume.
+    pub fn find(volume: Arc<Volume<M, H>>) -> Result<Image<M, H>> {
+        let image = Image { volume };
+        image.look()?;
+        Ok(image)
+    }
+
+    /// The root that counts.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub fn root(&self) -> Result<Root> {
+        self.look().map(|(root, _)| root)
+    }
+
+    pub(crate) fn name(&self) -> PathBuf {
+        self.volume.name()
+    }
+
+    fn see(&self, bytes: &mut [u8; ROOT_BYTES]) -> Result<Seen> {
+        Ok(self.volume.look_at(ROOT, bytes)?)
+    }
+
+    /// The root, and where it is: what is written on that condition follows it.
+    pub(crate) fn look(&self) -> Result<(Root, Seen)> {
+        let mut bytes = [0; ROOT_BYTES];
+        let seen = self.see(&mut bytes)?;
+        let root = Root::from_bytes(&bytes).map_err(|defect| match defect {
+            ImageDefect::Magic if bytes == [0; ROOT_BYTES] => {
+                Error::Missing { volume: self.name() }
+            }
+            ImageDefect::Version(found) => {
+                Error::Version { volume: self.name(), found, known: IMAGE_VERSION }
+            }
+            defect => {
+                Error::Corrupt { volume: self.name(), what: "the core's root", block: ROOT, defect }
+            }
+        })?;
+        Ok((root, seen))
+    }
+
+    /// The same, if it is one that `core` can go on from.
+    pub(crate) fn look_for<N: Memory, I: Host>(&self, core: &Core<N, I>) -> Result<(Root, Seen)> {
+        // In this order: what is on the volume is never behind what is said to be durable.
+        let durable = core.durable();
+        let (root, seen) = self.look()?;
+        let expected = core.uuid()?;
+        if root.superblock.uuid != expected {
+            let (expected, found) = (text(expected), text(root.superblock.uuid));
+            return Err(Error::Other { volume: self.name(), expected, found });
+        }
+        let (found, next) = (root.cut, core.next_sequence());
+        if found < durable {
+            return Err(Error::Older { volume: self.name(), expected: durable, found });
+        }
+        if found > next {
+            return Err(Error::Newer { volume: self.name(), expected: next, found });
+        }
+        Ok((root, seen))
+    }
+}

@@ -1,0 +1,71 @@
+//! Making durable what has been committed.
+
+use std::time::Instant;
+
+use conquest_pm::Core;
+use conquest_pm::host::Host;
+use conquest_pm::log::{Copied, Lead};
+use conquest_pm::memory::Memory;
+
+use crate::{Image, PATIENCE, Result};
+
+impl<M: Memory, H: Host> Image<M, H> {
+    /// Makes all that was committed when this was called durable: by an epoch of its own, or by
+    /// that of somebody else who is at it. Several who call this at once are served together.
+    ///
+    /// # Errors
+    /// [`crate::Error::Older`] and others if the volume is not this core's; those of the volume: it
+    /// has failed then.
+    pub fn sync<N: Memory, I: Host>(&self, core: &Core<N, I>) -> Result<()> {
+        let target = core.next_sequence();
+        while core.durable() < target {
+            if let Some(lead) = take_lead(core, || core.durable() >= target) {
+                self.write_once(core)?;
+                drop(lead);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an epoch with what there is, unless somebody else comes first.
+    fn write_once<N: Memory, I: Host>(&self, core: &Core<N, I>) -> Result<()> {
+        let from = core.durable();
+        let (root, seen) = self.look_for(core)?;
+        if root.cut > from {
+            // Somebody has written it who did not come to say so.
+            self.volume.flush()?;
+            return Ok(core.set_durable(root.cut)?);
+        }
+        let sealed = match core.seal(from, Copied::new()) {
+            Ok(Some(sealed)) => sealed,
+            Ok(None) | Err(conquest_pm::Error::Again) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(root) = self.write_epoch(&root, seen, sealed, None)? {
+            self.volume.flush()?;
+            core.set_durable(root.cut)?;
+        }
+        Ok(())
+    }
+}
+
+/// The lead in writing; none if it `is_over`, or to be asked for again.
+pub(crate) fn take_lead<N: Memory, I: Host>(
+    core: &Core<N, I>,
+    is_over: impl Fn() -> bool,
+) -> Option<Lead<'_, N, I>> {
+    let mut since = Instant::now();
+    let mut seen = core.durable();
+    while !is_over() {
+        let now = core.durable();
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+        let waited = since.elapsed();
+        if let Some(lead) = core.lead(waited > PATIENCE) {
+            return Some(lead);
+        }
+        core.await_durable(now, PATIENCE / 8);
+    }
+    None
+}

@@ -1,0 +1,359 @@
+//! A core comes back from its volume as it was, whenever the power is cut.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use conquest_flash::device::{Device, Faults, Faulty, Limits, MemoryDevice, Work};
+use conquest_flash::{Body, NewVolume, Volume, assemble, create};
+use conquest_format::Geometry;
+use conquest_format::geometry::Shape;
+use conquest_format::image::{LOG, ROOT};
+use conquest_format::volume::Arrangement;
+use conquest_image::{Error, Image};
+use conquest_pm::attach::{NewRegion, make};
+use conquest_pm::media::{Mapped, OsHost, Source};
+use conquest_pm::{Access, Options, Region};
+use conquest_testkit::flash::crash::{Choice, crash};
+use conquest_testkit::flash::{Medium, Recorder, Sweep};
+use conquest_testkit::scenario::{SimCore, attach, shape};
+use conquest_testkit::shelf::{self, Contents, Op};
+use conquest_testkit::{DyingMemory, Image as Words, RecordingMemory, Rng, World, become_actor};
+
+type TestImage = Image<Mapped, OsHost>;
+
+const UNIT: u64 = 4096;
+const SHAPE: Shape = Shape { log: 24, slots: 4, lanes: 4, ..shape() };
+
+fn new_region(uuid: u8) -> NewRegion {
+    NewRegion { shape: SHAPE, kinds: shelf::kinds(), uuid: [uuid; 16], created: 1, groups: 1 }
+}
+
+/// A new volume of `segments` segments of 16 units on `device`.
+fn new_volume(device: Arc<dyn Device>) {
+    let uuid = *b"a volume to test";
+    let new = NewVolume { uuid, created: 1, arrangement: Arrangement::Striped, segment: Some(16) };
+    create(&[device], &new).unwrap();
+}
+
+fn len(segments: u64) -> u64 {
+    2 * 65_536 + segments * 16 * UNIT
+}
+
+fn memory_device(segments: u64) -> MemoryDevice {
+    let limits = Limits { is_cached: true, ..Limits::of_blocks(512) };
+    let device = MemoryDevice::new("memory", len(segments), limits).unwrap();
+    new_volume(Arc::new(device.clone()));
+    device
+}
+
+fn index(body: &Body) -> Arc<Region> {
+    let file = rustix::fs::memfd_create("index", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let again = file.try_clone().unwrap();
+    let (shape, kinds, uuid) = (body.shape(4), body.kinds(), body.uuid());
+    let new = NewRegion { shape, kinds, uuid, created: 1, groups: 1 };
+    Region::create(Source::Descriptor(file), 0o600, &new).unwrap();
+    let source = Source::Descriptor(again);
+    Region::open(source, &body.kinds(), Access::default(), Options::default()).unwrap()
+}
+
+/// The volume on `device`, as after a restart of the machine.
+fn volume(device: Arc<dyn Device>) -> Arc<Volume<Mapped, OsHost>> {
+    let body = assemble(vec![device]).unwrap();
+    Arc::new(Volume::recover(index(&body), &body).unwrap())
+}
+
+/// A core in memory, as process 0 has it.
+struct Core {
+    memory: RecordingMemory,
+    world: World,
+    core: SimCore,
+}
+
+fn memory() -> (RecordingMemory, World) {
+    become_actor(0);
+    let geometry = Geometry::new(SHAPE).unwrap();
+    let words = Arc::new(Words::new(geometry.len()));
+    let memory = RecordingMemory::new(words, geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    (memory, world)
+}
+
+impl Core {
+    fn attached(memory: RecordingMemory, world: World) -> Core {
+        let core = attach(DyingMemory::counting(memory.actor(0)), &world, 0).unwrap();
+        Core { memory, world, core }
+    }
+
+    /// A new one.
+    fn new(uuid: u8) -> Core {
+        let (memory, world) = memory();
+        let new = new_region(uuid);
+        make(&memory.actor(0), &world.process(9), Path::new("new"), &new).unwrap();
+        Core::attached(memory, world)
+    }
+
+    /// The one that `image` is of.
+    fn restored(image: &TestImage) -> Result<Core, Error> {
+        let (memory, world) = memory();
+        image.restore(&memory.actor(0), &world.process(9), Path::new("restored"))?;
+        Ok(Core::attached(memory, world))
+    }
+
+    /// As another process has it.
+    fn other(&self, id: u32) -> SimCore {
+        attach(DyingMemory::counting(self.memory.actor(id)), &self.world, id).unwrap()
+    }
+
+    fn contents(&self) -> Contents {
+        // What was begun in several records is finished.
+        drop(self.core.begin().unwrap());
+        let (contents, findings) = shelf::examine(&self.core).unwrap();
+        assert_eq!(findings, []);
+        contents
+    }
+}
+
+fn push(core: &SimCore, list: u32, id: u64, pages: u64) {
+    assert!(shelf::perform(core, 0, Op::Push { list, id, pages }).unwrap());
+}
+
+#[test]
+fn a_core_comes_back_as_it_was_when_it_was_made_durable() {
+    let device = memory_device(600);
+    let mut image = Image::make(volume(Arc::new(device.as_other())), &new_region(1)).unwrap();
+    let mut core = Core::new(1);
+    let mut rng = Rng::new(5);
+    let mut number = 0;
+    for round in 0..12 {
+        for _ in 0..12 {
+            number += 1;
+            shelf::perform(&core.core, 0, Op::random(&mut rng, 0, number, 40)).unwrap();
+        }
+        image.sync(&core.core).unwrap();
+        let expected = core.contents();
+        image.sync(&core.core).unwrap();
+        if round % 3 == 1 {
+            image.checkpoint(&core.core).unwrap();
+            let root = image.root().unwrap();
+            assert!(root.log_end - root.log_start < 1000, "{root:?}");
+            let (first, _) = image.volume().allocated(LOG).unwrap().unwrap();
+            assert!(first >= LOG + root.log_start);
+        }
+        // What was not made durable is gone.
+        push(&core.core, 0, round << 32 | 7, 1);
+        drop(image);
+        image = Image::find(volume(Arc::new(device.as_other()))).unwrap();
+        core = Core::restored(&image).unwrap();
+        assert_eq!(core.contents(), expected, "{round}");
+    }
+}
+
+#[test]
+fn more_than_a_part_and_more_runs_than_an_atomic_write_takes_come_back() {
+    let device = memory_device(3000);
+    let image = Image::make(volume(Arc::new(device.as_other())), &new_region(1)).unwrap();
+    let core = Core::new(1);
+    // Runs of a page each, every other one of which goes again.
+    for id in 1..600 {
+        push(&core.core, id as u32 % 2, id, 1);
+    }
+    for _ in 0..299 {
+        assert!(shelf::perform(&core.core, 0, Op::Pop { list: 1 }).unwrap());
+    }
+    image.sync(&core.core).unwrap();
+    let expected = core.contents();
+    drop(image);
+    let image = Image::find(volume(Arc::new(device.as_other()))).unwrap();
+    let again = Core::restored(&image).unwrap();
+    assert_eq!(again.contents(), expected);
+    // Touched, they are in the log, and by a checkpoint in the image.
+    for _ in 0..20 {
+        assert!(shelf::perform(&again.core, 0, Op::Touch { list: 0 }).unwrap());
+        assert!(shelf::perform(&again.core, 0, Op::Move { from: 0, to: 2 }).unwrap());
+    }
+    image.checkpoint(&again.core).unwrap();
+    let expected = again.contents();
+    drop(image);
+    let image = Image::find(volume(Arc::new(device.as_other()))).unwrap();
+    assert_eq!(Core::restored(&image).unwrap().contents(), expected);
+}
+
+#[test]
+fn what_was_done_to_a_page_before_it_was_used_anew_does_not_count() {
+    let device = memory_device(3000);
+    let image = Image::make(volume(Arc::new(device.as_other())), &new_region(1)).unwrap();
+    let core = Core::new(1);
+    // Pages are used in turn; the region has room for seven such runs.
+    for id in 1..=20 {
+        push(&core.core, 0, id, 200);
+        for _ in 0..id % 3 {
+            assert!(shelf::perform(&core.core, 0, Op::Touch { list: 0 }).unwrap());
+        }
+        assert!(shelf::perform(&core.core, 0, Op::Pop { list: 0 }).unwrap());
+    }
+    push(&core.core, 0, 100, 200);
+    image.sync(&core.core).unwrap();
+    let expected = core.contents();
+    drop(image);
+    let image = Image::find(volume(Arc::new(device.as_other()))).unwrap();
+    assert_eq!(Core::restored(&image).unwrap().contents(), expected);
+}
+
+#[test]
+fn several_who_sync_at_once_are_served_together() {
+    let device = memory_device(600);
+    let image = Image::make(volume(Arc::new(device.as_other())), &new_region(1)).unwrap();
+    let core = Core::new(1);
+    let others = [1, 2].map(|id| core.other(id));
+    std::thread::scope(|scope| {
+        for (id, other) in (1..).zip(&others) {
+            let image = &image;
+            scope.spawn(move || {
+                become_actor(id);
+                for number in 0..20 {
+                    let op = Op::Push { list: id % 3, id: number << 8 | u64::from(id), pages: 1 };
+                    assert!(shelf::perform(other, id, op).unwrap());
+                    image.sync(other).unwrap();
+                    assert!(other.durable() > 0);
+                    if number % 7 == u64::from(id) {
+                        image.checkpoint(other).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let expected = core.contents();
+    assert_eq!(expected.nodes(), 40);
+    drop(image);
+    let image = Image::find(volume(Arc::new(device.as_other()))).unwrap();
+    assert_eq!(Core::restored(&image).unwrap().contents(), expected);
+}
+
+#[test]
+fn a_volume_that_is_not_the_cores_is_refused() {
+    let device = memory_device(600);
+    let on = volume(Arc::new(device.as_other()));
+    assert!(matches!(Image::find(Arc::clone(&on)), Err(Error::Missing { .. })));
+    let without = NewRegion { shape: Shape { log: 0, ..SHAPE }, ..new_region(1) };
+    assert!(matches!(Image::make(Arc::clone(&on), &without), Err(Error::NoLog { .. })));
+    let image = Image::make(Arc::clone(&on), &new_region(1)).unwrap();
+    assert!(matches!(Image::make(Arc::clone(&on), &new_region(1)), Err(Error::Exists { .. })));
+    // Another core's.
+    let other = Core::new(2);
+    push(&other.core, 0, 1, 0);
+    assert!(matches!(image.sync(&other.core), Err(Error::Other { .. })));
+    // One that has gone on with another volume; and one that has not.
+    let core = Core::new(1);
+    push(&core.core, 0, 1, 0);
+    image.sync(&core.core).unwrap();
+    let late = Core::new(1);
+    push(&late.core, 0, 1, 0);
+    push(&core.core, 0, 2, 0);
+    push(&core.core, 0, 3, 0);
+    image.sync(&core.core).unwrap();
+    assert!(matches!(image.sync(&late.core), Err(Error::Newer { .. })));
+    let young = memory_device(600);
+    let young = Image::make(volume(Arc::new(young)), &new_region(1)).unwrap();
+    push(&core.core, 0, 4, 0);
+    assert!(matches!(young.sync(&core.core), Err(Error::Older { .. })));
+    // Damaged.
+    on.write(ROOT, &[7; 512]).unwrap();
+    assert!(matches!(Image::find(on), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn a_device_that_fails_makes_nothing_durable() {
+    let device = memory_device(600);
+    let faults = Arc::new(Faults::default());
+    let faulty = Faulty::new(device.as_other(), Arc::clone(&faults));
+    let image = Image::make(volume(Arc::new(faulty)), &new_region(1)).unwrap();
+    let core = Core::new(1);
+    push(&core.core, 0, 1, 2);
+    image.sync(&core.core).unwrap();
+    let expected = core.contents();
+    let durable = core.core.durable();
+    push(&core.core, 0, 2, 2);
+    faults.fail(Work::Flush, 0, rustix::io::Errno::IO.raw_os_error());
+    assert!(matches!(image.sync(&core.core), Err(Error::Volume(_))));
+    assert_eq!(core.core.durable(), durable);
+    assert!(matches!(image.sync(&core.core), Err(Error::Volume(_))));
+    drop(image);
+    let image = Image::find(volume(Arc::new(device.as_other()))).unwrap();
+    let found = Core::restored(&image).unwrap().contents();
+    // It may have come so far.
+    assert!(found == expected || found == core.contents());
+}
+
+/// What was done by how many events of the device's log.
+struct Done {
+    events: usize,
+    /// Operations that were begun, and those that had been made durable.
+    begun: usize,
+    durable: usize,
+}
+
+/// A recorded run: what was on the device before, what was done to it, and what the shelf held
+/// after each operation.
+fn recorded(seed: u64) -> (Medium, Vec<conquest_testkit::flash::Event>, Vec<Done>, Vec<Contents>) {
+    let mut rng = Rng::new(seed);
+    let blank = Recorder::new(Medium::new(len(200)), false).unwrap();
+    new_volume(Arc::new(blank.as_other()));
+    drop(Image::make(volume(Arc::new(blank.as_other())), &new_region(1)).unwrap());
+    let before = blank.medium();
+    let recorder = Recorder::new(before.clone(), true).unwrap();
+    let image = Image::find(volume(Arc::new(recorder.as_other()))).unwrap();
+    let core = Core::new(1);
+    let mut log = recorder.take_log();
+    let mut states = vec![core.contents()];
+    let mut done = Vec::new();
+    let (mut number, mut durable) = (0, 0);
+    for _ in 0..14 {
+        for _ in 0..rng.below(4) {
+            number += 1;
+            shelf::perform(&core.core, 0, Op::random(&mut rng, 0, number, 3)).unwrap();
+            states.push(core.contents());
+        }
+        let begun = states.len() - 1;
+        done.push(Done { events: log.len(), begun, durable });
+        match rng.chance(1, 3) {
+            true => image.checkpoint(&core.core).unwrap(),
+            false => image.sync(&core.core).unwrap(),
+        }
+        log.extend(recorder.take_log());
+        durable = begun;
+    }
+    done.push(Done { events: log.len(), begun: durable, durable });
+    (before, log, done, states)
+}
+
+#[test]
+fn nothing_durable_is_lost_by_a_power_cut() {
+    let (mut cuts, mut distinct) = (0, HashSet::new());
+    for seed in 0..20 {
+        let (before, log, done, states) = recorded(seed);
+        let mut sweep = Sweep::new(before);
+        let mut rng = Rng::new(seed ^ 0x5EED);
+        for (at, event) in log.iter().enumerate() {
+            if !sweep.pass(event) || rng.chance(1, 2) {
+                continue;
+            }
+            let now = done.iter().rev().find(|done| done.events <= at);
+            let (least, most) = now.map_or((0, 0), |now| (now.durable, now.begun));
+            let choice = Choice::random(&mut rng);
+            let medium = crash(&sweep, 512, choice, &mut rng);
+            let device = Recorder::new(medium, false).unwrap();
+            let image = Image::find(volume(Arc::new(device))).unwrap();
+            let found = Core::restored(&image)
+                .unwrap_or_else(|error| panic!("seed {seed}, cut {at}, {choice}: {error}"))
+                .contents();
+            let place = states.get(least..=most).unwrap().iter().position(|it| *it == found);
+            assert!(place.is_some(), "seed {seed}, cut {at}, {choice}: {found:?}");
+            cuts += 1;
+            distinct.insert((seed, least + place.unwrap_or(0)));
+        }
+    }
+    println!("{cuts} power cuts, {} states", distinct.len());
+    assert!(cuts >= 300 && distinct.len() >= 50, "{cuts} cuts, {} states", distinct.len());
+}
