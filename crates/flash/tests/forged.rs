@@ -64,6 +64,32 @@ fn records_that_cannot_be() {
     refused(with_records(&device, &others[3], &[0x66, 0, 0]), "stream");
 }
 
+/// Of all segments but a few it is said that they are bad: there is no space for a checkpoint.
+#[test]
+fn a_life_that_begins_without_space_counts() {
+    let (device, mut model) = flushed();
+    let last = packets(&device).pop().unwrap();
+    let (used, all) = (last.place / SEGMENT + 1, END / SEGMENT);
+    let mut records = Vec::new();
+    (used + 3..all).for_each(|segment| Record::Bad { segment }.put(true, &mut records));
+    let packet = Packet { words: records.len() as u64, ..last };
+    let mut unit = vec![0; UNIT as usize];
+    let skip = conquest_format::volume::HEADER_WORDS * 8;
+    put_words(&mut unit[skip..], records);
+    packet.fill(bind(), &mut unit);
+    put_unit(&device, last.place, &unit);
+    // What it was to write did not happen.
+    model.trim(29 * 8, 8);
+    for number in 0..2 {
+        let volume = volumes::recovered(&device);
+        assert_eq!(volume.info().unwrap().checkpoint, 0, "there was space");
+        model.compare(&volume, 400, "before");
+        volume.write(number * 8, &model.write(number * 8, 8, 100)).unwrap();
+        volume.flush().unwrap();
+    }
+    model.compare(&volumes::recovered(&device), 400, "written without space");
+}
+
 /// The volume on `device`, whose newest checkpoint consists of these items.
 fn with_items(device: &MemoryDevice, items: &[Item]) -> Result<TestVolume> {
     let newest = roots(device).into_iter().max_by_key(|(_, root)| root.sequence).unwrap().1;
