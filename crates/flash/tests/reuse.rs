@@ -1,0 +1,90 @@
+//! When segments are free to be begun anew: not as long as anybody may need what is in them.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+mod media;
+mod volumes;
+
+use std::collections::BTreeSet;
+
+use conquest_flash::device::MemoryDevice;
+use conquest_format::volume::ANCHORS;
+use conquest_testkit::Rng;
+use media::{SEGMENT, packets};
+use volumes::{TestVolume, UNIT, device, recovered};
+
+fn free(volume: &TestVolume) -> u64 {
+    volume.info().unwrap().segments.free
+}
+
+/// A flush, and one of a packet that says what was durable before.
+fn flush_twice(volume: &TestVolume) {
+    for _ in 0..2 {
+        volume.write(100_000, &[1; UNIT as usize]).unwrap();
+        volume.flush().unwrap();
+    }
+}
+
+#[test]
+fn it_is_free_when_a_flushed_packet_says_that_all_in_it_is_dead() {
+    let volume = recovered(&device(64));
+    flush_twice(&volume);
+    let before = free(&volume);
+    // Two whole segments, and a part of one that has more room.
+    volume.write(0, &vec![1; 40 * UNIT as usize]).unwrap();
+    volume.flush().unwrap();
+    assert_eq!(free(&volume), before - 3);
+    volume.trim(0, 39 * 8).unwrap();
+    assert_eq!(free(&volume), before - 3, "it is trimmed");
+    volume.flush().unwrap();
+    assert_eq!(free(&volume), before - 3, "that is durable");
+    flush_twice(&volume);
+    assert_eq!(free(&volume), before - 1, "and a packet says so");
+    volume.trim(39 * 8, 8).unwrap();
+    flush_twice(&volume);
+    assert_eq!(free(&volume), before - 1, "there is room in it");
+    let segments = volume.info().unwrap().segments;
+    assert_eq!((segments.payload, segments.anchor), (1, ANCHORS));
+}
+
+/// The segments of all packets from the first one on that recovery reads.
+fn needed(device: &MemoryDevice, volume: &TestVolume) -> BTreeSet<u64> {
+    let first = volume.info().unwrap().stream.first;
+    let all = packets(device).into_iter().filter(|packet| packet.number >= first);
+    all.map(|packet| packet.place / SEGMENT).collect()
+}
+
+#[test]
+fn segments_of_the_stream_are_kept_from_the_first_packet_that_recovery_needs() {
+    let device = device(100);
+    let volume = recovered(&device);
+    let (mut rng, mut several) = (Rng::new(1), 0);
+    for round in 0..40 {
+        volume.checkpoint().unwrap();
+        for number in 0..4 + rng.below(8) {
+            let bytes = vec![number as u8; ((1 + rng.below(5)) * UNIT) as usize];
+            volume.write(0, &bytes).unwrap();
+            volume.flush().unwrap();
+            let needed = needed(&device, &volume);
+            // And the one to which the stream goes on.
+            let kept = volume.info().unwrap().segments.stream;
+            assert!(kept > needed.len() as u64, "{round}, {number}: {kept} of {needed:?}");
+            several += u64::from(needed.len() > 2);
+        }
+    }
+    assert!(several > 40, "{several}");
+}
+
+#[test]
+fn what_a_checkpoint_has_taken_is_free_after_the_next_one() {
+    let volume = recovered(&device(100));
+    (0..2).for_each(|_| volume.checkpoint().unwrap());
+    flush_twice(&volume);
+    let before = volume.info().unwrap().segments;
+    assert!(before.checkpoint > 0);
+    for _ in 0..80 {
+        volume.checkpoint().unwrap();
+        let now = volume.info().unwrap().segments;
+        assert_eq!((now.checkpoint, now.anchor), (before.checkpoint, ANCHORS));
+        assert!(now.free + 2 >= before.free, "{now:?}");
+    }
+}
