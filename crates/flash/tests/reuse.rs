@@ -1,14 +1,19 @@
 //! When segments are free to be begun anew: not as long as anybody may need what is in them.
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
+mod hooked;
 mod media;
 mod volumes;
 
 use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex};
 
+use conquest_flash::assemble;
 use conquest_flash::device::MemoryDevice;
-use conquest_format::volume::ANCHORS;
+use conquest_format::volume::{ANCHORS, Arrangement};
 use conquest_testkit::Rng;
+use hooked::{Hooked, new_volume, open};
 use media::{SEGMENT, packets};
 use volumes::{TestVolume, UNIT, device, recovered};
 
@@ -87,4 +92,65 @@ fn what_a_checkpoint_has_taken_is_free_after_the_next_one() {
         assert_eq!((now.checkpoint, now.anchor), (before.checkpoint, ANCHORS));
         assert!(now.free + 2 >= before.free, "{now:?}");
     }
+}
+
+/// Whether the last write was of a root, or is to be one.
+fn is_root(device: &Hooked) -> bool {
+    device.last.lock().unwrap().0 < 65_536 + ANCHORS * SEGMENT * UNIT
+}
+
+/// Lets so many writes of roots fail.
+fn deny_roots(device: &Arc<Hooked>, count: u64) {
+    let again = Arc::clone(device);
+    if count == 0 {
+        return;
+    }
+    device.in_next_write(move || match is_root(&again) {
+        true => {
+            deny_roots(&again, count - 1);
+            Err(io::ErrorKind::StorageFull.into())
+        }
+        false => {
+            deny_roots(&again, count);
+            Ok(())
+        }
+    });
+}
+
+/// Calls `see` before each write, with whether it is one of a root.
+fn watch(device: &Arc<Hooked>, see: impl Fn(bool) + Send + Clone + 'static) {
+    let again = Arc::clone(device);
+    device.in_next_write(move || {
+        see(is_root(&again));
+        watch(&again, see);
+        Ok(())
+    });
+}
+
+/// Where the newest root may be there, or not, it is written again first: then what is not in it is
+/// not needed.
+#[test]
+fn there_are_two_checkpoints_at_a_time() {
+    let device = &new_volume(1, Arrangement::Striped, 100)[0];
+    let devices = [Hooked::new(device, false), Hooked::new(device, false)];
+    let body = |device: &Arc<Hooked>| assemble(vec![Arc::clone(device) as _]).unwrap();
+    let volumes = open(&devices.each_ref().map(body));
+    let (volume, other) = (&volumes[0], Arc::clone(&volumes[1]));
+    volume.checkpoint().unwrap();
+    let taken = |volume: &TestVolume| volume.info().unwrap().segments.checkpoint;
+    let one = taken(&other);
+    deny_roots(&devices[0], 2);
+    assert!(volume.checkpoint().is_err());
+    assert_eq!(taken(&other), 2 * one, "either may be the one that counts");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&seen);
+    watch(&devices[0], move |is_root| all.lock().unwrap().push((is_root, taken(&other))));
+    let mut roots = Vec::new();
+    for _ in 0..2 {
+        volume.checkpoint().unwrap();
+        let seen = std::mem::take(&mut *seen.lock().unwrap());
+        assert!(seen.iter().all(|(_, taken)| *taken <= 2 * one), "{seen:?}");
+        roots.push(seen.iter().filter(|(is_root, _)| *is_root).count());
+    }
+    assert_eq!(roots, [4, 2], "in two places each");
 }
