@@ -330,6 +330,7 @@ fn mirrored_devices_are_like_one() {
     let pair = |count| Arc::new(Mirrored::new(several(&vec![MIB; count]).1).unwrap());
     let striped = Striped::new(vec![pair(2), pair(3)], 4096).unwrap();
     assert_eq!((striped.copies(), striped.len()), (2, 2 * MIB));
+    assert_eq!(errno(striped.read_copy(2, 4096, &mut [0; BLOCK])), Some(libc::EINVAL));
     is_like_a_model(&striped, 1, 500);
 }
 
