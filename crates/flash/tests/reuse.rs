@@ -7,15 +7,20 @@ mod volumes;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use conquest_flash::assemble;
-use conquest_flash::device::MemoryDevice;
+use conquest_flash::device::{Device, MemoryDevice};
 use conquest_format::volume::{ANCHORS, Arrangement};
 use conquest_testkit::Rng;
 use hooked::{Hooked, new_volume, open};
 use media::{SEGMENT, packets};
 use volumes::{TestVolume, UNIT, device, recovered};
+
+/// One whose turn it is for long is waited for ten seconds.
+const SOON: Duration = Duration::from_secs(5);
 
 fn free(volume: &TestVolume) -> u64 {
     volume.info().unwrap().segments.free
@@ -127,15 +132,56 @@ fn watch(device: &Arc<Hooked>, see: impl Fn(bool) + Send + Clone + 'static) {
     });
 }
 
-/// Where the newest root may be there, or not, it is written again first: then what is not in it is
-/// not needed.
-#[test]
-fn there_are_two_checkpoints_at_a_time() {
+/// The volume on a device, as two processes have it.
+fn two() -> ([Arc<Hooked>; 2], [Arc<TestVolume>; 2]) {
     let device = &new_volume(1, Arrangement::Striped, 100)[0];
     let devices = [Hooked::new(device, false), Hooked::new(device, false)];
     let body = |device: &Arc<Hooked>| assemble(vec![Arc::clone(device) as _]).unwrap();
     let volumes = open(&devices.each_ref().map(body));
-    let (volume, other) = (&volumes[0], Arc::clone(&volumes[1]));
+    (devices, volumes.try_into().ok().unwrap())
+}
+
+/// Lets `what` happen in the write that comes after so many.
+fn in_write(device: &Arc<Hooked>, nth: u64, what: impl FnOnce() + Send + 'static) {
+    let again = Arc::clone(device);
+    device.in_next_write(move || {
+        match nth.checked_sub(1) {
+            Some(left) => in_write(&again, left, what),
+            None => what(),
+        }
+        Ok(())
+    });
+}
+
+/// What is written, and in the map only later, is nobody else's, whoever asks or comes.
+#[test]
+fn it_is_not_free_while_somebody_has_room_in_it() {
+    let (devices, [one, other]) = two();
+    flush_twice(&one);
+    let before = free(&one);
+    let (mine, theirs, device) = (Arc::clone(&one), other, Arc::clone(&devices[0]));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let found = Arc::clone(&seen);
+    // Two segments are full by then, and there is room in the third one.
+    in_write(&devices[0], 2, move || {
+        found.lock().unwrap().push(free(&theirs));
+        // The first hold of the other one.
+        theirs.write(200_000, &[2; UNIT as usize]).unwrap();
+        theirs.flush().unwrap();
+        found.lock().unwrap().extend([free(&theirs), free(&mine)]);
+        // As far as others know it is gone; whoever is given room goes on in the third one.
+        (0..1000).for_each(|writer| device.leave(writer).unwrap());
+        found.lock().unwrap().push(free(&theirs));
+    });
+    one.write(0, &vec![1; 40 * UNIT as usize]).unwrap();
+    assert_eq!(*seen.lock().unwrap(), [before - 3, before - 3, before - 3, before - 1]);
+}
+
+/// Where the newest root may be there, or not, it is written again first: then what is not in it is
+/// not needed.
+#[test]
+fn there_are_two_checkpoints_at_a_time() {
+    let (devices, [volume, other]) = two();
     volume.checkpoint().unwrap();
     let taken = |volume: &TestVolume| volume.info().unwrap().segments.checkpoint;
     let one = taken(&other);
@@ -153,4 +199,43 @@ fn there_are_two_checkpoints_at_a_time() {
         roots.push(seen.iter().filter(|(is_root, _)| *is_root).count());
     }
     assert_eq!(roots, [4, 2], "in two places each");
+}
+
+/// Others go on beside one who is in the middle of a checkpoint, and gone as far as they know: they
+/// don't wait for it, and what it still does changes nothing of theirs.
+#[test]
+fn one_who_comes_late_with_a_checkpoint_changes_nothing() {
+    let (devices, [one, other]) = two();
+    one.checkpoint().unwrap();
+    one.write(0, &[1; UNIT as usize]).unwrap();
+    one.flush().unwrap();
+    let (stopped, is_stopped) = channel();
+    let (go_on, goes_on) = channel::<()>();
+    let (ended, is_ended) = channel();
+    let device = Arc::clone(&devices[0]);
+    devices[0].in_next_write(move || {
+        (0..1000).for_each(|writer| device.leave(writer).unwrap());
+        stopped.send(()).unwrap();
+        let _ = goes_on.recv();
+        Ok(())
+    });
+    std::thread::spawn(move || ended.send(one.checkpoint()));
+    is_stopped.recv().unwrap();
+    other.write(0, &[2; UNIT as usize]).unwrap();
+    let (first, since) = (other.info().unwrap().stream.first, Instant::now());
+    // It goes on when the root of the other one is about to be written.
+    let (rooted, asked) = (Arc::new(Mutex::new(None)), Arc::clone(&other));
+    let (found, end) = (Arc::clone(&rooted), Mutex::new(Some((go_on, is_ended))));
+    let end = Arc::new(end);
+    watch(&devices[1], move |is_root| {
+        if is_root && let Some((go_on, is_ended)) = end.lock().unwrap().take() {
+            drop(go_on);
+            is_ended.recv_timeout(SOON).unwrap().unwrap();
+            *found.lock().unwrap() = Some(asked.info().unwrap().stream.first);
+        }
+    });
+    other.checkpoint().unwrap();
+    assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+    assert_eq!(*rooted.lock().unwrap(), Some(first), "it is not known to be durable");
+    assert!(other.info().unwrap().stream.first > first);
 }
