@@ -180,7 +180,8 @@ fn a_device_that_is_gone_for_a_while_has_no_bad_places() {
     spots.lock().unwrap().is_gone = true;
     for _ in 0..50 {
         assert!(volume.write(0, &vec![9; (LARGE * BLOCK) as usize]).is_err());
-        assert!(volume.checkpoint().is_err());
+        let error = volume.checkpoint().unwrap_err();
+        assert!(matches!(error, Error::Device { .. }), "{error}");
     }
     spots.lock().unwrap().is_gone = false;
     assert_eq!(bad(&volume), 0);

@@ -28,6 +28,8 @@ enum Queues {
     Fail,
     /// Nothing: only reads are theirs.
     Read,
+    /// There are none.
+    None,
 }
 
 /// A file with faults, which are those of writes that are made one after the other.
@@ -37,6 +39,8 @@ struct Queued {
     queues: Queues,
     /// What queues were asked to do.
     asked: Arc<Mutex<Vec<Asked>>>,
+    /// Queues that were made, or were to be.
+    made: Arc<AtomicU64>,
 }
 
 /// What a queue was asked to do, and from which byte on.
@@ -56,7 +60,7 @@ impl Queued {
         let len = 2 * segment.min(65536) + segments * segment;
         let device = FileDevice::create(&path, len, 0o600, &mut |_| {}).unwrap();
         let device = Faulty::new(device, Arc::default());
-        Queued { device, path, queues, asked: Arc::default() }
+        Queued { device, path, queues, asked: Arc::default(), made: Arc::default() }
     }
 }
 
@@ -89,6 +93,10 @@ impl Device for Queued {
         self.device.discard(at, len)
     }
     fn files(&self) -> io::Result<Vec<File>> {
+        self.made.fetch_add(1, Ordering::Relaxed);
+        if self.queues == Queues::None {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         let is_writable = self.queues == Queues::Write;
         Ok(vec![File::options().read(true).write(is_writable).open(&self.path)?])
     }
@@ -179,6 +187,33 @@ fn writes_in_turn(queues: Queues) -> u64 {
 fn copies_are_written_side_by_side_where_they_can_be() {
     let (beside, in_turn) = (writes_in_turn(Queues::Write), writes_in_turn(Queues::Read));
     assert!(beside * 3 < in_turn * 2, "{beside} of {in_turn}");
+}
+
+#[test]
+fn queues_are_used_again() {
+    let device = Queued::new(Queues::Write, SEGMENTS, 65536);
+    let made = Arc::clone(&device.made);
+    let volume = volume_on(device, 16);
+    let mut model = Model::default();
+    for number in 0..40 {
+        volume.write(0, &model.write(0, 600 * 8, number)).unwrap();
+    }
+    model.compare(&volume, 600 * 8, "written");
+    let made = made.load(Ordering::Relaxed);
+    assert!((1..20).contains(&made), "{made} queues");
+}
+
+#[test]
+fn where_there_are_no_queues_everything_is_written_in_turn() {
+    let device = Queued::new(Queues::None, SEGMENTS, 65536);
+    let volume = volume_on(device, 16);
+    let mut model = Model::default();
+    for number in 0..40 {
+        volume.write(0, &model.write(0, 600 * 8, number)).unwrap();
+    }
+    overwrite(&volume, &mut model, &mut Rng::new(1), 1000);
+    model.compare(&volume, UNITS * 8, "overwritten");
+    assert_eq!(volume.info().unwrap().segments.bad, 0);
 }
 
 #[test]

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use conquest_flash::device::{
-    Device, Faults, Faulty, Geometry, Limits, MemoryDevice, Mirrored, Nand, Striped, WRITERS, Work,
+    Device, Faults, Faulty, Geometry, Limits, MemoryDevice, Mirrored, Missing, Nand, Standing,
+    Striped, WRITERS, Work,
 };
+use conquest_format::volume::MIRRORS_MAX;
 use conquest_testkit::Rng;
 
 const MIB: u64 = 1 << 20;
@@ -80,13 +82,18 @@ fn keeps_to_limits(device: &dyn Device) {
     {
         assert_eq!(errno(device.read(at, &mut memory[..count])), Some(libc::EINVAL));
         assert_eq!(errno(device.write(at, &memory[..count])), Some(libc::EINVAL));
+        assert_eq!(errno(device.write_durable(at, &memory[..count])), Some(libc::EINVAL));
         assert_eq!(errno(device.discard(at, count as u64)), Some(libc::EINVAL));
         for copy in 0..device.copies() {
             let outcome = device.read_copy(copy, at, &mut memory[..count]);
             assert_eq!(errno(outcome), Some(libc::EINVAL));
+            let outcome = device.write_copy(copy, at, &memory[..count]);
+            assert_eq!(errno(outcome), Some(libc::EINVAL));
         }
     }
     let outcome = device.read_copy(device.copies(), 0, &mut memory[..step]);
+    assert_eq!(errno(outcome), Some(libc::EINVAL));
+    let outcome = device.write_copy(device.copies(), 0, &memory[..step]);
     assert_eq!(errno(outcome), Some(libc::EINVAL));
     for outcome in [device.enter(WRITERS), device.is_entered(WRITERS)] {
         assert_eq!(errno(outcome), Some(libc::EINVAL));
@@ -323,6 +330,7 @@ fn mirrored_devices_are_like_one() {
     let pair = |count| Arc::new(Mirrored::new(several(&vec![MIB; count]).1).unwrap());
     let striped = Striped::new(vec![pair(2), pair(3)], 4096).unwrap();
     assert_eq!((striped.copies(), striped.len()), (2, 2 * MIB));
+    assert_eq!(errno(striped.read_copy(2, 4096, &mut [0; BLOCK])), Some(libc::EINVAL));
     is_like_a_model(&striped, 1, 500);
 }
 
@@ -422,6 +430,62 @@ fn a_member_is_told_to_have_failed() {
     assert_eq!(mirrored.failed_members(), [0, 2]);
     // Writers are known on failed ones, too: something may be under way there.
     assert!(mirrored.enter(1).unwrap() && devices[0].as_other().is_entered(1).unwrap());
+}
+
+#[test]
+fn a_mirror_has_so_many_members_and_some_may_be_missing() {
+    let most = MIRRORS_MAX as usize;
+    assert!(Mirrored::new(several(&vec![MIB; most]).1).is_ok());
+    assert_eq!(errno(Mirrored::new(several(&vec![MIB; most + 1]).1).map(drop)), Some(libc::EINVAL));
+    let (_, mut members) = several(&[MIB, MIB]);
+    members[1] = Arc::new(Missing::like(&*members[0]));
+    let mirrored = Mirrored::new(members).unwrap();
+    assert_eq!((mirrored.failed_members(), mirrored.missing()), (vec![1], 2));
+}
+
+/// One that is being brought up to date is written, and does not count.
+#[test]
+fn a_member_that_is_brought_up_to_date_does_not_make_up_for_others() {
+    let (one, faults, _) = faulty(MIB);
+    let (other, more, _) = faulty(MIB);
+    let mirrored = Mirrored::new(vec![one, other]).unwrap();
+    let standing = Standing { failed: 2, restored: 2 };
+    mirrored.adopt(standing);
+    faults.fail(Work::Write, 0, libc::ENOSPC);
+    assert_eq!(errno(mirrored.write(0, &[1; BLOCK])), Some(libc::ENOSPC));
+    assert_eq!((more.made(Work::Write), mirrored.standing()), (1, standing));
+    // What nobody has done, it has not done either.
+    faults.fail(Work::Write, 0, libc::ENOSPC);
+    more.fail(Work::Write, 0, libc::EIO);
+    assert_eq!(errno(mirrored.write(0, &[1; BLOCK])), Some(libc::ENOSPC));
+    assert_eq!(mirrored.standing(), Standing { failed: 2, restored: 0 });
+    assert_eq!(mirrored.failures(), 2);
+}
+
+#[test]
+fn a_copy_that_is_not_written_has_failed_and_is_left_alone() {
+    let (one, _, first) = faulty(MIB);
+    let (other, more, _) = faulty(MIB);
+    let mirrored = Mirrored::new(vec![one, other]).unwrap();
+    mirrored.write_copy(0, 4096, &[1; BLOCK]).unwrap();
+    assert_eq!((block(&first, 4096), block(&mirrored, 4096)), ([1; BLOCK], [1; BLOCK]));
+    more.fail(Work::Write, 0, libc::ENOSPC);
+    assert_eq!(errno(mirrored.write_copy(1, 0, &[1; BLOCK])), Some(libc::ENOSPC));
+    assert_eq!((mirrored.standing().failed, mirrored.failures()), (2, 2));
+    let made = more.made(Work::Write);
+    assert_eq!(errno(mirrored.write_copy(1, 0, &[1; BLOCK])), Some(libc::EIO));
+    assert_eq!(more.made(Work::Write), made);
+    // The last one does not fail; one that is being brought up to date does.
+    for (failed, restored, seen) in [(1, 0, 0), (3, 2, 2)] {
+        let (one, _, _) = faulty(MIB);
+        let (other, more, _) = faulty(MIB);
+        let mirrored = Mirrored::new(vec![one, other]).unwrap();
+        mirrored.adopt(Standing { failed, restored });
+        more.fail(Work::Write, 0, libc::ENOSPC);
+        assert_eq!(errno(mirrored.write_copy(1, 0, &[1; BLOCK])), Some(libc::ENOSPC));
+        assert_eq!(mirrored.standing(), Standing { failed, restored: 0 });
+        assert_eq!(mirrored.failures(), seen);
+    }
 }
 
 /// Two writes at once, each of which only the other member takes: one of them is an error, because

@@ -82,6 +82,26 @@ fn one_flush_does_for_all_that_was_written_before_it() {
     assert_eq!(devices.each_ref().map(|device| device.counts.flushes()), [1, 0]);
 }
 
+/// Threads of one process are told that it is over.
+#[test]
+fn threads_share_a_flush_and_need_not_look() {
+    let (devices, [one, _]) = two();
+    write(&one, 0);
+    let second = Other::default();
+    let (begun, flushing) = (second.clone(), Arc::clone(&one));
+    devices[0].in_next_flush(move || {
+        begun.begin(move || flushing.flush());
+        assert!(!begun.is_finished(), "it is not flushed yet");
+        Ok(())
+    });
+    one.flush().unwrap();
+    let since = Instant::now();
+    second.end().unwrap();
+    // Who is not told looks again after a second.
+    assert!(since.elapsed() < Duration::from_millis(700), "{:?}", since.elapsed());
+    assert_eq!(devices[0].counts.flushes(), 1);
+}
+
 #[test]
 fn what_is_written_while_somebody_flushes_is_flushed_again() {
     let (devices, [one, other]) = two();
@@ -180,6 +200,33 @@ fn a_root_that_can_t_be_written_leaves_the_flush_to_others() {
     other.flush().unwrap();
     one.flush().unwrap();
     assert_eq!(other.info().unwrap().failed, 2);
+}
+
+/// Threads that wait for it, and other processes, go on at once.
+#[test]
+fn nobody_waits_for_a_flush_that_has_failed() {
+    let soon = Duration::from_millis(700);
+    for is_thread in [true, false] {
+        let (devices, [one, other]) = two_mirrored();
+        write(&one, 0);
+        devices[1].in_next_flush(|| Err(io::Error::from_raw_os_error(libc::EIO)));
+        let second = Other::default();
+        let (begun, again) = (second.clone(), Arc::clone(&devices[0]));
+        let flushing = Arc::clone(if is_thread { &one } else { &other });
+        devices[0].in_next_flush(move || {
+            let next = Arc::clone(&again);
+            again.in_next_write(move || {
+                next.in_next_write(|| Err(io::Error::from_raw_os_error(libc::EIO)));
+                Err(io::Error::from_raw_os_error(libc::EIO))
+            });
+            begun.begin(move || flushing.flush());
+            Ok(())
+        });
+        assert!(matches!(one.flush(), Err(Error::Device { .. })));
+        let since = Instant::now();
+        second.end().unwrap();
+        assert!(since.elapsed() < soon, "{is_thread}: {:?}", since.elapsed());
+    }
 }
 
 /// The volume on a mirror, as two processes have it: the first one's devices.

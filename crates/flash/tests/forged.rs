@@ -6,8 +6,13 @@ mod volumes;
 
 use conquest_flash::Result;
 use conquest_flash::device::MemoryDevice;
-use conquest_format::volume::{Item, ItemWriter, Leaf, Packet, Record, Sums, put_words, words};
-use media::{END, SEGMENT, after, bind, change_root, flushed, packets, put_unit, refused, roots};
+use conquest_format::checksum;
+use conquest_format::volume::{
+    Item, ItemWriter, Leaf, Packet, Record, StandIn, Sums, put_words, words,
+};
+use media::{
+    END, SEGMENT, after, bind, change_root, flushed, packets, put_unit, refused, roots, unit_at,
+};
 use volumes::{TestVolume, UNIT};
 
 /// The volume on `device`, whose `packet` has these words of records and no others.
@@ -57,6 +62,32 @@ fn records_that_cannot_be() {
         }
     }
     refused(with_records(&device, &others[3], &[0x66, 0, 0]), "stream");
+}
+
+/// Of all segments but a few it is said that they are bad: there is no space for a checkpoint.
+#[test]
+fn a_life_that_begins_without_space_counts() {
+    let (device, mut model) = flushed();
+    let last = packets(&device).pop().unwrap();
+    let (used, all) = (last.place / SEGMENT + 1, END / SEGMENT);
+    let mut records = Vec::new();
+    (used + 3..all).for_each(|segment| Record::Bad { segment }.put(true, &mut records));
+    let packet = Packet { words: records.len() as u64, ..last };
+    let mut unit = vec![0; UNIT as usize];
+    let skip = conquest_format::volume::HEADER_WORDS * 8;
+    put_words(&mut unit[skip..], records);
+    packet.fill(bind(), &mut unit);
+    put_unit(&device, last.place, &unit);
+    // What it was to write did not happen.
+    model.trim(29 * 8, 8);
+    for number in 0..2 {
+        let volume = volumes::recovered(&device);
+        assert_eq!(volume.info().unwrap().checkpoint, 0, "there was space");
+        model.compare(&volume, 400, "before");
+        volume.write(number * 8, &model.write(number * 8, 8, 100)).unwrap();
+        volume.flush().unwrap();
+    }
+    model.compare(&volumes::recovered(&device), 400, "written without space");
 }
 
 /// The volume on `device`, whose newest checkpoint consists of these items.
@@ -135,5 +166,55 @@ fn groups_of_records_that_have_no_end_did_not_happen() {
         let volume = with_records(&device, &last, &records).unwrap();
         let found = volume.allocated(4000 * 8).unwrap();
         assert_eq!(found, wanted.map(|unit| (unit * 8, 8)), "{all:?}");
+    }
+}
+
+/// What is at `place` after recovery, if by the root the `units` from `at` on stand in there: they
+/// are what was written there.
+fn with_stand_in(device: &MemoryDevice, place: u64, units: u64, at: u64) -> Vec<u8> {
+    let bytes: Vec<u8> = (0..units).flat_map(|unit| [0x60 + unit as u8; UNIT as usize]).collect();
+    let stand_in = StandIn { place, units, at, sum: checksum(0, &bytes) };
+    with_one(device, &stand_in, &bytes)
+}
+
+/// The same, with whatever `bytes` from where it stands on.
+fn with_one(device: &MemoryDevice, stand_in: &StandIn, bytes: &[u8]) -> Vec<u8> {
+    let StandIn { place, units, at, .. } = *stand_in;
+    let mut copy = None;
+    let volume = after(device, |changed| {
+        copy = Some(changed.as_other());
+        change_root(changed, |root| root.stand_ins = vec![*stand_in]);
+        for (number, unit) in (at..END).zip(bytes.chunks(UNIT as usize)) {
+            put_unit(changed, number, unit);
+        }
+    });
+    drop(volume.unwrap_or_else(|error| panic!("{stand_in:?}: {error}")));
+    let there =
+        (place..END).take(units as usize).map(|place| unit_at(copy.as_ref().unwrap(), place));
+    there.flatten().collect()
+}
+
+/// Nothing of them is put anywhere, and the volume is opened all the same.
+#[test]
+fn stand_ins_that_cannot_be() {
+    let (device, _) = flushed();
+    let at = END / 2;
+    for (place, units) in [(END - 1, 1), (END - 2, 2), (END - SEGMENT, SEGMENT), (END - 20, 3)] {
+        let found = with_stand_in(&device, place, units, at);
+        let expected = (0..units).flat_map(|unit| [0x60 + unit as u8; UNIT as usize]);
+        assert!(found.into_iter().eq(expected), "{units} at {place}");
+        let found = with_stand_in(&device, at, units, place);
+        assert!(found.iter().all(|byte| *byte >= 0x60), "{units} from {place}");
+    }
+    // Where it stood there is something else.
+    let stand_in = StandIn { place: END - 1, units: 1, at, sum: 7 };
+    assert!(with_one(&device, &stand_in, &[0x60; UNIT as usize]).iter().all(|byte| *byte == 0));
+    for (place, units) in
+        [(END, 1), (1 << 60, 1), (END + 5, 1), (END - 1, 2), (END - 20, SEGMENT + 1)]
+    {
+        let found = with_stand_in(&device, place, units, at);
+        assert!(found.iter().all(|byte| *byte == 0), "{units} at {place}");
+        let found = with_stand_in(&device, at, units, place);
+        assert!(found.iter().all(|byte| *byte == 0), "{units} from {place}");
     }
 }

@@ -6,6 +6,7 @@ mod mirrors;
 mod volumes;
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use conquest_flash::device::Work;
 use conquest_flash::{Error, Volume, assemble, assemble_degraded};
@@ -227,6 +228,27 @@ fn members_that_were_used_without_each_other_are_refused_together() {
     let volume = mirror.degraded(&[0]);
     write(&volume, &mut model, 20, 20, 2);
     model.compare(&volume, 200 * 8, "as one has it");
+}
+
+/// A member that is not there has failed since then, and not since the volume was opened with it.
+#[test]
+fn since_when_one_is_missing_is_told() {
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let mirror = Mirror::new(2);
+    let mut model = Model::default();
+    let volume = mirror.recovered();
+    write(&volume, &mut model, 0, 10, 1);
+    volume.flush().unwrap();
+    drop(volume);
+    let before = now();
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        let volume = mirror.degraded(&[0]);
+        assert_eq!(failed(&volume), 2);
+        told.push(volume.info().unwrap().failed_since);
+    }
+    assert!((before..now()).contains(&told[0]), "{told:?} since {before}");
+    assert_eq!(told[0], told[1]);
 }
 
 /// When each member lacks what the other one has, nothing counts that is not on both.

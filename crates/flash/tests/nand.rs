@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use conquest_flash::device::{Device, Geometry, Limits, Nand};
 use conquest_flash::{Error, NewVolume, Volume, assemble, create};
-use conquest_format::volume::{ANCHORS, Arrangement, Bind, Root};
+use conquest_format::volume::{ANCHORS, Arrangement, Bind, Packet, Root};
 use conquest_testkit::Rng;
 use volumes::{Model, TestVolume, UNIT, region};
 
@@ -382,6 +382,42 @@ fn damage_is_found_and_corrected_from_a_mirror() {
         match arrangement {
             Arrangement::Mirrored => assert_eq!((right, refused), (400, 0)),
             Arrangement::Striped => assert!(refused > 5 && right > 200, "{right} {refused}"),
+        }
+    }
+}
+
+/// Where the packet with the highest number is on `member`.
+fn last_packet(member: &Nand) -> u64 {
+    let bind = Bind::new(*b"a volume to test");
+    let packet_at = |at: u64| {
+        let mut unit = vec![0; UNIT as usize];
+        member.read(at, &mut unit).ok()?;
+        Some((Packet::from_unit(bind, &unit)?.number, at))
+    };
+    let all = (65_536..member.len()).step_by(UNIT as usize).filter_map(packet_at);
+    all.max().unwrap().1
+}
+
+/// What was not flushed may be damaged on one member, and can't be written there once more.
+#[test]
+fn a_member_that_lacks_what_recovery_keeps_has_not_failed() {
+    for damaged in [0, UNIT] {
+        let members = [nand("one", 100), nand("other", 100)];
+        create(&others(&members), &new_volume(Arrangement::Mirrored)).unwrap();
+        let mut model = Model::default();
+        let volume = recovered(&members);
+        for unit in 0..5 {
+            volume.write(unit * 8, &model.write(unit * 8, 8, unit)).unwrap();
+            volume.flush().unwrap();
+        }
+        drop(volume);
+        members[1].flip(last_packet(&members[1]) + damaged + 100, 3).unwrap();
+        for number in 0..2 {
+            let volume = recovered(&members);
+            assert_eq!(volume.info().unwrap().failed, 0, "{damaged}");
+            model.compare(&volume, 80, "by the other member");
+            volume.write(64, &model.write(64, 8, number)).unwrap();
+            volume.flush().unwrap();
         }
     }
 }

@@ -89,6 +89,22 @@ fn the_last_one_who_closes_waits_for_requests_of_those_who_are_gone() {
 }
 
 #[test]
+fn what_was_flushed_and_is_damaged_is_not_taken_for_what_never_was() {
+    let place = Place::new(1, 64);
+    let volume = place.open().unwrap();
+    let mut bytes = [0x77; 4096];
+    volume.write(800, &bytes).unwrap();
+    volume.close().unwrap();
+    let mut all = std::fs::read(&place.paths[0]).unwrap();
+    let found = all.chunks_mut(4096).filter(|unit| **unit == bytes);
+    assert_eq!(found.map(|unit| unit.fill(0xA5)).count(), 1);
+    std::fs::write(&place.paths[0], all).unwrap();
+    let volume = place.open().unwrap();
+    let error = volume.read(800, &mut bytes).unwrap_err();
+    assert!(matches!(error, Error::Damaged { block: 800, .. }), "{error}");
+}
+
+#[test]
 fn who_has_another_index_is_not_joined_by() {
     let mut place = Place::new(1, 64);
     place.options.patience = Duration::from_millis(50);

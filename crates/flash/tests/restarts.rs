@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use conquest_flash::device::{Device, Faults, Faulty, MemoryDevice, Work};
 use conquest_flash::{Error, Volume, assemble};
+use conquest_format::volume::LIVES_MAX;
 use conquest_testkit::Rng;
 use volumes::{Model, TestVolume, device, recovered, region};
 
@@ -50,6 +51,22 @@ fn restarts_use_no_space_up() {
     model.compare(&volume, units * 8, "after all");
     (0..units).for_each(|unit| overwrite(&volume, &mut model, unit, 1).unwrap());
     model.compare(&volume, units * 8, "overwritten");
+}
+
+/// Each life writes little, and no checkpoint is due for long.
+#[test]
+fn lives_may_be_more_than_a_root_takes() {
+    let device = device(220);
+    let mut model = Model::default();
+    let mut checkpoints = 0;
+    for number in 0..LIVES_MAX as u64 + 2 {
+        let volume = recovered(&device);
+        overwrite(&volume, &mut model, number, number).unwrap();
+        volume.flush().unwrap();
+        checkpoints += u64::from(volume.info().unwrap().written.checkpoints > 0);
+    }
+    model.compare(&recovered(&device), 1000, "after all");
+    assert_eq!(checkpoints, 1);
 }
 
 /// Opens the volume on `device` and overwrites until the device fails, at write number `writes`.

@@ -11,10 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use conquest_flash::device::Work;
-use conquest_flash::{Damage, Error, Verifying, Volume, assemble, assemble_degraded};
+use conquest_flash::{Damage, Error, Job, Request, Verifying, Volume, assemble, assemble_degraded};
+use conquest_uring::Buffer;
 use meanwhile::Meanwhile;
 use mirrors::{Mirror, failed, join, write};
-use volumes::{Model, TestVolume, opened, region_file};
+use volumes::{Model, TestVolume, UNIT, opened, region_file};
 
 /// A mirror whose member `member` has failed, and works again, and what it is to have.
 fn degraded(member: usize) -> (Mirror, Model) {
@@ -225,6 +226,27 @@ fn others_use_the_volume_meanwhile() {
     first.flush().unwrap();
     drop((first, second, body, other));
     each_has_all(&mirror, &model, "in use");
+}
+
+/// Also by those who have not written since: what they flush is durable on it, too.
+#[test]
+fn everybody_flushes_it_when_it_is_good_again() {
+    let (mirror, mut model) = degraded(1);
+    let (body, other) = (mirror.body(), mirror.body());
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = join(&other, &file);
+    assert_eq!(restore(&first), 2);
+    // On the devices, and not flushed.
+    let mut queue = first.queue(4).unwrap();
+    let mut buffer = Buffer::new(UNIT as usize).unwrap();
+    buffer.copy_from_slice(&model.write(0, 8, 9));
+    queue.submit(Request { tag: 1, block: 0, job: Job::Write(buffer) }).unwrap();
+    assert!(queue.wait(1).unwrap().iter().all(|done| done.outcome.is_ok()));
+    let before = mirror.faults[1].made(Work::Flush);
+    second.flush().unwrap();
+    assert_eq!(mirror.faults[1].made(Work::Flush), before + 1);
+    model.compare(&second, 700 * 8, "flushed");
 }
 
 /// What somebody is writing when it begins, on the good members only, is copied as well.

@@ -41,7 +41,7 @@ fn routes_lead_to_what_is_read(device: &dyn Device, has_route: impl Fn(u64, u64)
     }
     let files = device.files().unwrap();
     assert_eq!(files.len(), device.file_count());
-    let end = device.len() + 4 * PAGE;
+    let end = device.len() + 8 * PAGE;
     let ranges = (0..end).step_by(PAGE as usize).flat_map(|at| [(at, 1), (at, 2), (at, 5)]);
     for (at, pages) in ranges {
         let len = pages * PAGE;

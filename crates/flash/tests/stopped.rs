@@ -223,15 +223,19 @@ fn another_thread_of_its_process_leaves_to_it_what_it_is_writing() {
 fn what_was_stood_in_for_is_not_any_more_when_it_has_gone_on_or_died() {
     let several = Several::new(2, 1, Arrangement::Striped);
     let mut model = Model::default();
+    let before = several.volumes[1].info().unwrap().segments.checkpoint;
     // More often than there can be stand-ins at a time.
     for round in 0..10 {
         write(&several.volumes[0], &mut model, 0, round);
         several.stopped(|others, _| {
             write(&others[0], &mut model, 1, round);
             others[0].flush().unwrap();
+            let used = others[0].info().unwrap().segments;
+            assert_eq!(used.checkpoint, before + 1, "{round}: something stands in");
         });
         let used = several.volumes[1].info().unwrap();
         assert!(used.segments.free > 16, "{round}: {:?}", used.segments);
+        assert_eq!(used.segments.checkpoint, before, "{round}: where it stood is free");
     }
     // One who dies lets go of the locks by which it is a writer. Where it was about to write
     // nothing is needed any more, and it is used again.
@@ -240,9 +244,19 @@ fn what_was_stood_in_for_is_not_any_more_when_it_has_gone_on_or_died() {
     several.stopped(|others, place| {
         others[0].flush().unwrap();
         (0..3).for_each(|unit| write(&others[0], &mut model, unit, 2));
+        // A packet says that what was there is dead, and the stream goes on elsewhere.
+        for number in 0..21 {
+            write(&others[0], &mut model, number % 3, number);
+            others[0].flush().unwrap();
+        }
         others[0].checkpoint().unwrap();
         others[0].checkpoint().unwrap();
+        let free = || others[0].info().unwrap().segments.free;
+        let before = free();
         (0..1000).for_each(|writer| several.hooked[0][0].leave(writer).unwrap());
+        assert_eq!(free(), before, "a root says still what stands in there");
+        others[0].checkpoint().unwrap();
+        assert_eq!(free(), before + 2, "both places are free");
         for round in 0..80 {
             (0..15).for_each(|unit| write(&others[0], &mut model, 3 + unit, round));
             others[0].flush().unwrap();

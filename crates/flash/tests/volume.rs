@@ -358,6 +358,24 @@ fn what_is_not_flushed_is_there_while_anybody_is() {
 }
 
 #[test]
+fn processes_that_are_gone_take_no_memory() {
+    let device = device(64);
+    let region = volumes::region_file(&volumes::body(&device));
+    let first = volumes::join(&device, &region, true);
+    let mut most = 0;
+    for round in 0..60 {
+        let other = volumes::join(&device, &region, false);
+        other.write(0, &[round; 20 * UNIT as usize]).unwrap();
+        other.flush().unwrap();
+        drop(other);
+        if round == 20 {
+            most = first.memory_in_use();
+        }
+    }
+    assert!(first.memory_in_use() <= most + (64 << 10), "{most}, {}", first.memory_in_use());
+}
+
+#[test]
 fn threads_and_processes_write_at_once() {
     let device = device(200);
     let body = volumes::body(&device);

@@ -1,0 +1,65 @@
+//! What is added to the stream in part only: it has not happened, and does not happen later.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+mod meanwhile;
+mod volumes;
+
+use std::sync::Arc;
+
+use conquest_flash::device::{Limits, MemoryDevice, Work};
+use conquest_flash::{Error, NewVolume, create};
+use conquest_format::volume::Arrangement;
+use meanwhile::two;
+use volumes::{Model, TestVolume, UNIT, recovered};
+
+/// A device with segments that are as small as can be: each piece of a large write is in one, so
+/// that what names them is much.
+fn small_segments() -> MemoryDevice {
+    let len = 2 * 65_536 + 3000 * 8 * UNIT;
+    let device = MemoryDevice::new("memory", len, Limits::of_blocks(512)).unwrap();
+    let new = NewVolume {
+        uuid: *b"a volume to test",
+        created: 1,
+        arrangement: Arrangement::Striped,
+        segment: Some(8),
+    };
+    create(&[Arc::new(device.as_other())], &new).unwrap();
+    device
+}
+
+fn write(volume: &TestVolume, model: &mut Model, unit: u64, number: u64) {
+    volume.write(unit * 8, &model.write(unit * 8, 8, number)).unwrap();
+}
+
+/// Writes more at once than can be named: some of its records are in the stream then.
+fn write_too_much(volume: &TestVolume) {
+    let bytes = vec![9; 127 * UNIT as usize];
+    let ranges: Vec<_> = (0..129).map(|at| (at * 127 * 8, &bytes[..])).collect();
+    let before = volume.info().unwrap().stream.open;
+    let error = volume.write_atomic(&ranges).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    assert!(volume.info().unwrap().stream.open > before + 28, "nothing was added");
+}
+
+#[test]
+fn what_was_refused_in_the_middle_has_not_happened() {
+    let device = small_segments();
+    let (meanwhile, volume, other) = two(&device);
+    let mut model = Model::default();
+    (0..20).for_each(|unit| write(&volume, &mut model, unit, 1));
+    volume.flush().unwrap();
+    // So that all before is on the device.
+    meanwhile.in_next(Work::Write, 2040, move || other.flush().unwrap());
+    write_too_much(&volume);
+    for number in 0..3 {
+        model.compare(&volume, 400, &format!("{number} written since"));
+        assert_eq!(volume.usage().used, 20 + number);
+        write(&volume, &mut model, 30 + number, 2);
+    }
+    volume.flush().unwrap();
+    drop((volume, meanwhile));
+    let volume = recovered(&device);
+    model.compare(&volume, 400, "recovered");
+    assert_eq!(volume.usage().used, 23);
+    assert_eq!(volume.check().unwrap(), []);
+}
