@@ -363,7 +363,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
         wanted: u64,
     ) -> Result<(Room, Hold<'_, M, H>)> {
         let hold = self.spare_hold()?;
-        let wanted = wanted.min(Record::sums_in(self.layout.record_room()));
+        // With what voids its group, if it has one.
+        let words = self.layout.record_room() - Record::Void.words();
+        let wanted = wanted.min(Record::sums_in(words));
         let room = self.change(|change| change.take_room(temperature, wanted, &hold))?;
         Ok((room, hold))
     }

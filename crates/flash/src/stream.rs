@@ -33,7 +33,11 @@ const SCRAP: u64 = 5;
 impl<M: Memory, H: Host> Change<'_, M, H> {
     /// Adds `record`. If it is the `last` of those that happen together, they count from now on.
     pub(crate) fn append(&mut self, record: &Record<'_>, last: bool) -> Step<()> {
-        self.ensure_words(record.words())?;
+        // What voids a group that is left without its end is in the packet with its last record: to
+        // seal that, others might have to be written first, which takes a stream without such a
+        // group.
+        let void = if last { 0 } else { Record::Void.words() };
+        self.ensure_words(record.words() + void)?;
         // Those before it may be many.
         self.make_room(RECORD_ENTRIES)?;
         let (packet, used) = packet_of(self.tx.root(Word::End));
@@ -83,7 +87,8 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             rest = layout.payload_units().min(layout.rest_of(place) - 1).saturating_sub(payload);
             // The record is to be in the same packet, if it is not a long one; and what is written
             // together in one piece, unless that would leave much of the packet.
-            let is_full = words + 3 + wanted.div_ceil(2) > layout.record_room();
+            let record = 3 + wanted.div_ceil(2) + Record::Void.words();
+            let is_full = words + record > layout.record_room();
             let least = wanted.min(layout.payload_units()).clamp(1, SCRAP);
             if !is_full && rest >= least {
                 break;

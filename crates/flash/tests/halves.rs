@@ -7,7 +7,7 @@ mod volumes;
 use std::sync::Arc;
 
 use conquest_flash::device::{Limits, MemoryDevice, Work};
-use conquest_flash::{Error, NewVolume, create};
+use conquest_flash::{ATOMIC_MAX, Error, NewVolume, create};
 use conquest_format::volume::Arrangement;
 use meanwhile::two;
 use volumes::{Model, TestVolume, UNIT, recovered};
@@ -62,4 +62,27 @@ fn what_was_refused_in_the_middle_has_not_happened() {
     model.compare(&volume, 400, "recovered");
     assert_eq!(volume.usage().used, 23);
     assert_eq!(volume.check().unwrap(), []);
+}
+
+#[test]
+fn what_was_left_in_the_middle_is_voided_however_full_its_packet_is() {
+    let all = ATOMIC_MAX as usize / UNIT as usize;
+    for (count, units) in [(256, 43), (256, 44), (256, 50), (1, all)] {
+        let device = small_segments();
+        let volume = recovered(&device);
+        let bytes = vec![9; units * UNIT as usize];
+        for round in 0..2 {
+            let at = |index| (round * count + index) * units as u64 * 8;
+            let ranges: Vec<_> = (0..count).map(|index| (at(index), &bytes[..])).collect();
+            // Some are too large for segments that are so small, which is told, or for the volume.
+            let written = volume.write_atomic(&ranges);
+            assert!(
+                matches!(written, Ok(()) | Err(Error::TooLarge { .. } | Error::NoSpace { .. })),
+                "{count} of {units}: {written:?}"
+            );
+            let mut model = Model::default();
+            write(&volume, &mut model, 1 << 30, round);
+            volume.flush().unwrap();
+        }
+    }
 }
