@@ -144,7 +144,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     );
     let records = trial::baseline(&programs, &directory, options.limit)?;
     let names: Vec<String> = programs.iter().map(|program| program.name.clone()).collect();
-    let earlier = Verdicts::open(&directory, &options.package, copy.texts(), options.resumes)?;
+    let earlier =
+        Verdicts::open((&root, &directory), &options.package, copy.texts(), options.resumes)?;
     let known = |mutant: &Mutant| {
         let is_accepted = listed.iter().any(|entry| entry.is_for(mutant));
         if is_accepted && !options.tries_accepted {

@@ -1,6 +1,7 @@
 //! Mutants that earlier runs noticed, so that one that was broken off can be gone on with.
 //!
-//! A line for each stands in `target/mutants/CRATE.noticed`: a hash of the text of its file and of
+//! A line for each stands in `target/mutants/CRATE.noticed`, and of runs that somebody has kept in
+//! `docs/mutants/CRATE.noticed`: a hash of the text of its file and of
 //! what it is, whether the program hung, and which program noticed it. So a mutant whose file has
 //! changed is tried again. Those that nobody noticed are always tried again, as there may be new
 //! tests.
@@ -31,7 +32,7 @@ impl Verdicts {
     /// Those of crate `package`, whose files have these `texts`; as if there were none yet, unless
     /// the run `resumes`.
     pub(super) fn open<'a>(
-        directory: &Path,
+        (root, directory): (&Path, &Path),
         package: &str,
         texts: impl Iterator<Item = (&'a str, &'a str)>,
         resumes: bool,
@@ -44,7 +45,12 @@ impl Verdicts {
             file.set_len(0).map_err(|e| Failure::system("can't empty", &path, &e))?;
         }
         let lines = std::fs::read_to_string(&path);
-        let lines = lines.map_err(|e| Failure::system("can't read", &path, &e))?;
+        let mut lines = lines.map_err(|e| Failure::system("can't read", &path, &e))?;
+        if resumes {
+            // There need be none.
+            let kept = root.join(format!("docs/mutants/{package}.noticed"));
+            lines.push_str(&std::fs::read_to_string(kept).unwrap_or_default());
+        }
         Ok(Verdicts {
             path,
             texts: texts.map(|(name, text)| (name.to_owned(), hash(&text))).collect(),

@@ -348,6 +348,9 @@ impl History {
     }
 }
 
+/// How long a storm may go on.
+const STORM_MAX: Duration = Duration::from_secs(60);
+
 /// Processes that write, of which one after the other is killed.
 pub struct Storm {
     place: Place,
@@ -371,10 +374,14 @@ impl Storm {
         Storm { place, processes, rng: Rng::new(seed), next: 1, running: Vec::new(), history }
     }
 
+    /// Lets it go on for some `time`, and longer where that was too short for what is to be seen.
     pub fn run(mut self, time: Duration) {
-        let limit = Instant::now() + time;
+        let begin = Instant::now();
         let mut deaths = 0;
-        while Instant::now() < limit {
+        let is_enough = |deaths, deeds| deaths > 10 && deeds > 500;
+        while begin.elapsed() < time
+            || !is_enough(deaths, self.history.deeds.len()) && begin.elapsed() < STORM_MAX
+        {
             while (self.running.len() as u64) < self.processes {
                 self.start();
             }
@@ -392,7 +399,8 @@ impl Storm {
         while !self.running.is_empty() {
             self.end(0, true);
         }
-        assert!(deaths > 10 && self.history.deeds.len() > 500, "{}", self.history.deeds.len());
+        let deeds = self.history.deeds.len();
+        assert!(is_enough(deaths, deeds), "{deaths} deaths, {deeds} deeds");
         let volume = self.place.open().unwrap();
         self.history.check(&volume, false);
         drop(volume);
