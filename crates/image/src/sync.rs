@@ -1,8 +1,10 @@
 //! Making durable what has been committed.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use conquest_pm::Core;
+use conquest_pm::core::DurableMaker;
 use conquest_pm::host::Host;
 use conquest_pm::log::{Copied, Lead};
 use conquest_pm::memory::Memory;
@@ -46,6 +48,21 @@ impl<M: Memory, H: Host> Image<M, H> {
             core.set_durable(root.cut)?;
         }
         Ok(())
+    }
+}
+
+impl<M: Memory, H: Host> Image<M, H> {
+    /// What a process gives its region ([`conquest_pm::Options::make_durable`]), so that its log
+    /// does not get full.
+    #[must_use]
+    pub fn maker<N: Memory, I: Host>(image: &Arc<Image<M, H>>) -> DurableMaker<N, I> {
+        let image = Arc::clone(image);
+        Box::new(move |core| {
+            image.sync(core).map_err(|error| conquest_pm::Error::NotDurable {
+                path: core.path().to_owned(),
+                reason: error.to_string(),
+            })
+        })
     }
 }
 

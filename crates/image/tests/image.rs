@@ -17,7 +17,7 @@ use conquest_pm::media::{Mapped, OsHost, Source};
 use conquest_pm::{Access, Options, Region};
 use conquest_testkit::flash::crash::{Choice, crash};
 use conquest_testkit::flash::{Medium, Recorder, Sweep};
-use conquest_testkit::scenario::{SimCore, attach, shape};
+use conquest_testkit::scenario::{self, SimCore, attach, shape};
 use conquest_testkit::shelf::{self, Contents, Op};
 use conquest_testkit::{DyingMemory, Image as Words, RecordingMemory, Rng, World, become_actor};
 
@@ -229,6 +229,63 @@ fn several_who_sync_at_once_are_served_together() {
     drop(image);
     let image = Image::find(volume(Arc::new(device.as_other()))).unwrap();
     assert_eq!(Core::restored(&image).unwrap().contents(), expected);
+}
+
+#[test]
+fn a_log_that_is_getting_full_is_made_durable() {
+    let device = memory_device(600);
+    let few = NewRegion { shape: Shape { log: 8, ..SHAPE }, ..new_region(1) };
+    let image = Arc::new(Image::make(volume(Arc::new(device.as_other())), &few).unwrap());
+    become_actor(0);
+    let geometry = Geometry::new(few.shape).unwrap();
+    let words = Arc::new(Words::new(geometry.len()));
+    let memory = RecordingMemory::new(words, geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    make(&memory.actor(0), &world.process(9), Path::new("new"), &few).unwrap();
+    let attached = |options| {
+        let memory = DyingMemory::counting(memory.actor(0));
+        Arc::into_inner(
+            conquest_pm::Core::attach(
+                memory,
+                world.process(0),
+                Path::new("c"),
+                &few.kinds,
+                options,
+            )
+            .unwrap(),
+        )
+        .unwrap()
+    };
+    let mut rng = Rng::new(9);
+    let mut work = |core: &conquest_pm::Core<_, _>, count: u64| {
+        (1..=count).try_for_each(|number| {
+            shelf::perform(core, 0, Op::random(&mut rng, 0, number, 9)).map(drop)
+        })
+    };
+    // Who can't do that is told.
+    let core = attached(scenario::options());
+    assert!(matches!(work(&core, 100_000), Err(conquest_pm::Error::LogFull { .. })));
+    core.detach().unwrap();
+    drop(core);
+    let make_durable = Some(Image::maker(&image));
+    let core = attached(Options { make_durable, ..scenario::options() });
+    work(&core, 3000).unwrap();
+    image.sync(&core).unwrap();
+    let expected = shelf::examine(&core).unwrap().0;
+    drop((core, image));
+    let image = Image::find(volume(Arc::new(device.as_other()))).unwrap();
+    let (memory, world) = restored_memory(&image);
+    let found = Core::attached(memory, world).contents();
+    assert_eq!(found, expected);
+}
+
+fn restored_memory(image: &TestImage) -> (RecordingMemory, World) {
+    let geometry = Geometry::new(image.region().unwrap().shape).unwrap();
+    let words = Arc::new(Words::new(geometry.len()));
+    let memory = RecordingMemory::new(words, geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    image.restore(&memory.actor(0), &world.process(9), Path::new("restored")).unwrap();
+    (memory, world)
 }
 
 #[test]

@@ -137,6 +137,11 @@ impl<M: Memory, H: Host> Core<M, H> {
         crate::superblock::choose(&self.path, &found).map(|superblock| superblock.uuid)
     }
 
+    /// The region's file, or what stands for it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The region's layout.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry

@@ -248,6 +248,14 @@ pub enum Error {
         /// Pages the region has at most.
         total: u64,
     },
+    /// What is in the log can't be made durable.
+    #[error("{path}: what was changed can't be made durable: {reason}")]
+    NotDurable {
+        /// The region's file.
+        path: PathBuf,
+        /// Why, with the object and the remedy.
+        reason: String,
+    },
     /// There is no room for a record in the log.
     #[error(
         "{path}: all {chunks} chunks of the log have something that is not durable, and this \

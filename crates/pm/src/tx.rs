@@ -112,7 +112,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let _open = Open::new();
         self.enter()?;
         if self.is_logged() {
-            self.keep_chunks_free()?;
+            self.keep_log_short()?;
         }
         let lane = self.take_lane(interruptible)?;
         // Again, now that everybody sees that the lane is used: the region may have been detached

@@ -17,6 +17,8 @@ use crate::{Error, Result};
 
 /// Bytes of a chunk that are not worth beginning a record in.
 const SCRAP: u64 = 256;
+/// Pages that records name before somebody makes them durable: 32 MiB.
+const PAGES_MAX: u64 = 8192;
 /// Times that somebody makes records durable to get a chunk.
 const TRIES: u32 = 16;
 
@@ -136,15 +138,16 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// Before an operation begins: makes records durable if few chunks are free, so that it does
-    /// not have to while it holds locks.
-    pub(crate) fn keep_chunks_free(&self) -> Result<()> {
+    /// not have to while it holds locks; or if they name many pages, which take memory then.
+    pub(crate) fn keep_log_short(&self) -> Result<()> {
         let shape = self.geometry.shape();
         let free =
             u64::from(shape.log).saturating_sub(self.log_word(head::USED, Ordering::Relaxed));
         // Half of those that lanes do not have anyway.
         let wanted = u64::from(shape.log - shape.lanes) / 2;
+        let pages = self.log_word(head::PAGES, Ordering::Relaxed);
         match &self.options.make_durable {
-            Some(make_durable) if free < wanted => make_durable(self),
+            Some(make_durable) if free < wanted || pages > PAGES_MAX => make_durable(self),
             _ => Ok(()),
         }
     }

@@ -226,6 +226,8 @@ impl<M: Memory, H: Host> Core<M, H> {
                 Err(found) => old = found,
             }
         }
+        // What was named since the cut is not counted: there is little of it.
+        self.memory.store(self.geometry.log_head(head::PAGES), 0, Ordering::Relaxed);
         self.memory.wake(at, u32::MAX);
         self.free_chunks_below(cut);
         Ok(())
