@@ -7,6 +7,7 @@ use conquest_format::geometry::{STATE_GROUPS, STATE_ROOTS, Shape};
 use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
 use conquest_format::{Geometry, LINE, Offset};
 use conquest_pm::attach::NewRegion;
+use conquest_pm::log::Copied;
 use conquest_pm::media::Source;
 use conquest_pm::persist::Request;
 use conquest_pm::{Access, CountedRegion, Object, Options, Region};
@@ -79,7 +80,12 @@ pub(crate) struct Arena {
 impl Arena {
     /// A region of at most `max_groups` groups, `groups` of which have space.
     pub(crate) fn new(max_groups: u64, groups: u64) -> Result<Arena, String> {
-        let shape = Shape { max_groups, lanes: 64, slots: 64, locks: LOCKS, chunks: 4, log: 0 };
+        Arena::with_log(max_groups, groups, 0)
+    }
+
+    /// The same, with so many chunks of a log.
+    pub(crate) fn with_log(max_groups: u64, groups: u64, log: u32) -> Result<Arena, String> {
+        let shape = Shape { max_groups, lanes: 64, slots: 64, locks: LOCKS, chunks: 4, log };
         let geometry = Geometry::new(shape).ok_or("impossible shape")?;
         let file = memory_file(c"measured")?;
         let new = NewRegion { shape, kinds: kinds(), uuid: [5; 16], created: 5, groups };
@@ -112,6 +118,17 @@ impl Arena {
     pub(crate) fn attach(&self, write_back: Request) -> Result<Arc<Region>, String> {
         let access = Access { write_back, ..Access::default() };
         Region::open(self.source()?, &kinds(), access, Options::default()).map_err(text)
+    }
+
+    /// Attaches; what is in its log is taken for durable when it is getting full.
+    pub(crate) fn attach_logged(&self) -> Result<Arc<Region>, String> {
+        let seal = |core: &Region| match core.seal(core.durable(), Copied::new()) {
+            Ok(Some(sealed)) => core.set_durable(sealed.cut),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let options = Options { make_durable: Some(Box::new(seal)), ..Options::default() };
+        Region::open(self.source()?, &kinds(), Access::default(), options).map_err(text)
     }
 
     /// Attaches, counting.

@@ -7,7 +7,7 @@ use conquest_pm::counting::Counts;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::persist::Request;
-use conquest_pm::{Core, Mode, Object, Ptr, Result};
+use conquest_pm::{Core, Mode, Object, Ptr, Region, Result};
 
 use crate::Plan;
 use crate::arena::{Arena, Large, Middle, PAGES, Small, lock, root, text};
@@ -22,6 +22,8 @@ const BATCH: Duration = Duration::from_millis(1);
 const COUNTED: u64 = 1000;
 /// Groups of the region: 64 MiB.
 const GROUPS: u64 = 32;
+/// Chunks of its log, if it has one: 16 MiB.
+const LOG: u32 = 256;
 /// Fences that a transaction may make when it has prepared no more than a small object.
 const FENCES_MOST: f64 = 3.0;
 
@@ -154,13 +156,22 @@ fn time(
     write_back: Request,
 ) -> std::result::Result<Vec<f64>, String> {
     let core = Arena::new(GROUPS, GROUPS)?.attach(write_back)?;
+    time_on(plan, operation, &core)
+}
+
+/// The same on `core`.
+fn time_on(
+    plan: &Plan,
+    operation: Operation,
+    core: &Region,
+) -> std::result::Result<Vec<f64>, String> {
     core.memory().populate(0..core.geometry().len()).map_err(text)?;
     let batches = if plan.quick { 30 } else { 300 };
     let mut times = 16;
     // Finds how many make a batch, and warms up.
     loop {
         let since = Instant::now();
-        operation.repeat(&core, times).map_err(text)?;
+        operation.repeat(core, times).map_err(text)?;
         if since.elapsed() >= BATCH * 2 {
             break;
         }
@@ -169,7 +180,7 @@ fn time(
     let mut values = Vec::with_capacity(batches);
     for _ in 0..batches {
         let since = Instant::now();
-        operation.repeat(&core, times).map_err(text)?;
+        operation.repeat(core, times).map_err(text)?;
         values.push(since.elapsed().as_nanos() as f64 / times as f64);
     }
     Ok(values)
@@ -218,15 +229,23 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> std::result::Result<(), S
          are filled with zeros",
     );
     report.say(&format!(
-        "{:<26} {:>9} {:>9} {:^19} | {:>9} {:>9} {:^19}",
-        "", "no write-", "back", "", "write-", "back", ""
+        "{:<26} {:>9} {:>9} {:^19} | {:>9} {:>9} {:^19} | {:>9} {:>9}",
+        "", "no write-", "back", "", "write-", "back", "", "with a", "log"
     ));
     let mut counts = Vec::new();
     for operation in OPERATIONS {
         let without = time(plan, operation, Request::ByMedium)?;
         let with = time(plan, operation, Request::Always)?;
         let name = operation.name();
-        report.say(&format!("{name:<26} {} | {}", shown(&without), shown(&with)));
+        let logged = Arena::with_log(GROUPS, GROUPS, LOG)?.attach_logged()?;
+        let logged = time_on(plan, operation, &logged)?;
+        report.say(&format!(
+            "{name:<26} {} | {} | {}",
+            shown(&without),
+            shown(&with),
+            shown(&logged)
+        ));
+        report.keep(&format!("{name}, with a log"), kept(&logged));
         report.keep(&format!("{name}, without write-back"), kept(&without));
         report.keep(&format!("{name}, with write-back"), kept(&with));
         counts.push((operation, count(operation)?, count_calls(operation)?));
