@@ -219,6 +219,22 @@ impl<'b> Item<'b> {
     }
 }
 
+impl<'b> Item<'b> {
+    /// The pages that it changes without naming them as a whole: the offsets of their first bytes.
+    pub fn changed_pages(self) -> impl Iterator<Item = Offset> + use<'b> {
+        let (at, len) = match self {
+            Item::Bytes(at, bytes) => (at, bytes.len() as u64),
+            Item::Zeros(at, len) => (at, len),
+            Item::Words(_) | Item::Pages(..) => (Offset::NONE, 0),
+        };
+        let words = self.entries().map(|entry| (entry.target, WORD));
+        words.chain(core::iter::once((at, len))).flat_map(|(at, len)| {
+            let end = at.bytes().saturating_add(len).div_ceil(PAGE);
+            (at.bytes() / PAGE..end).map(|page| Offset::new(page * PAGE))
+        })
+    }
+}
+
 /// The items behind the first two words of a fragment. They end where something stands that can be
 /// none.
 #[derive(Clone, Debug)]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use conquest_format::Offset;
 use conquest_format::geometry::STATE;
 use conquest_format::image::{LOG, Root};
 use conquest_format::log::{Fragments, Item, Items};
-use conquest_format::{Offset, PAGE};
 use conquest_pm::Core;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -70,7 +70,7 @@ impl<M: Memory, H: Host> Image<M, H> {
                 if unapplied.contains(&number) {
                     before.repeated.extend(fragment);
                 }
-                note_changed(fragment, &mut before.pages);
+                before.pages.extend(Items::of(fragment).flat_map(Item::changed_pages));
             }
             Ok(())
         })?;
@@ -124,21 +124,5 @@ impl<M: Memory, H: Host> Image<M, H> {
             self.volume.trim(LOG, root.log_start)?;
         }
         Ok(())
-    }
-}
-
-/// Adds the pages that `fragment` changes by words and bytes.
-fn note_changed(fragment: &[u8], pages: &mut BTreeSet<Offset>) {
-    let mut note = |at: Offset, len: u64| {
-        let end = at.bytes().saturating_add(len).div_ceil(PAGE);
-        pages.extend((at.bytes() / PAGE..end).map(|page| Offset::new(page * PAGE)));
-    };
-    for item in Items::of(fragment) {
-        match item {
-            Item::Words(_) => item.entries().for_each(|entry| note(entry.target, 8)),
-            Item::Bytes(at, bytes) => note(at, bytes.len() as u64),
-            Item::Zeros(at, len) => note(at, len),
-            Item::Pages(..) => {}
-        }
     }
 }

@@ -104,8 +104,10 @@ impl<M: Memory, H: Host> Core<M, H> {
     pub(crate) fn arm(&self, number: u32, commit: Commit) {
         let lane = self.geometry.lane(number);
         let sum = self.record_checksum(number, commit).unwrap_or(0);
-        // Until both are stored the checksum differs, whichever is first.
-        self.stage_pair(lane.plus(journal::COMMIT), [commit.pack(), sum]);
+        // Until both are stored the checksum differs, whichever is first. Who sees that the record
+        // is armed also sees what the lane has said before in its log.
+        self.memory.put(lane.plus(journal::CHECKSUM), sum, Ordering::Relaxed);
+        self.memory.put(lane.plus(journal::COMMIT), commit.pack(), Ordering::Release);
         self.memory.write_back(lane, 2 * WORD);
         self.memory.write_back(entry_at(lane, 0), (commit.entries + commit.ranges) * ENTRY);
         self.memory.fence();

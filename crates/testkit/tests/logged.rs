@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use conquest_format::geometry::{STATE, Shape};
 use conquest_format::log::{FIRST, Fragments, Item, Items};
-use conquest_format::{Geometry, Offset, PAGE};
+use conquest_format::{Geometry, Offset};
 use conquest_pm::Error;
 use conquest_pm::attach::NewRegion;
 use conquest_pm::log::{Copied, Replay, Sealed};
@@ -73,20 +73,8 @@ impl Volume {
     /// The pages that records below `sequence` have changed, and where the number of groups is.
     fn changed(&self, sequence: u64) -> BTreeSet<Offset> {
         let mut pages = BTreeSet::from([STATE]);
-        let mut note = |at: Offset, len: u64| {
-            for page in at.bytes() / PAGE..(at.bytes() + len).div_ceil(PAGE) {
-                pages.insert(Offset::new(page * PAGE));
-            }
-        };
         for (_, fragment) in self.fragments.range(..(sequence, 0)) {
-            for item in Items::of(fragment) {
-                match item {
-                    Item::Words(_) => item.entries().for_each(|entry| note(entry.target, 8)),
-                    Item::Bytes(at, bytes) => note(at, bytes.len() as u64),
-                    Item::Zeros(at, len) => note(at, len),
-                    Item::Pages(..) => {}
-                }
-            }
+            pages.extend(Items::of(fragment).flat_map(Item::changed_pages));
         }
         pages
     }
@@ -273,8 +261,12 @@ fn compare(state: &State) -> Result<u64, String> {
 
 /// Runs `runs` schedules from number `first` on; each of all moments of each is restarted from.
 fn schedules(way: Way, first: u64, runs: u64) -> Schedules {
+    let times = std::env::var("CONQUEST_TIMES").map_or(1, |times| times.parse().unwrap());
     let mut all = Schedules::default();
-    for seed in first..first + runs {
+    for seed in (0..times).flat_map(|time| {
+        let first = first + time * 1_000_000;
+        first..first + runs
+    }) {
         let found = schedule(way, seed);
         all.runs += found.runs;
         all.failed += found.failed;

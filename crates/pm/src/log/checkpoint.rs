@@ -41,10 +41,14 @@ impl<M: Memory, H: Host> Core<M, H> {
         let mut unapplied = BTreeSet::new();
         for lane in 0..self.geometry.shape().lanes {
             // Nobody commits with a smaller number any more.
-            if let State::Committed(drawn) = self.push(lane)
-                && drawn < sequence
-                && self.commit_word_of(lane, Ordering::Acquire)?.is_armed()
-            {
+            let State::Committed(drawn) = self.push(lane) else {
+                continue;
+            };
+            let is_armed = self.commit_word_of(lane, Ordering::Acquire)?.is_armed();
+            // Or it is the next record that is armed: that was said before, and this one is
+            // applied. If it counted, it would be repeated behind those that came after it.
+            let is_same = self.lane_state(lane, Ordering::Relaxed) == State::Committed(drawn);
+            if drawn < sequence && is_armed && is_same {
                 unapplied.insert(drawn);
             }
         }
