@@ -76,7 +76,7 @@ pub mod chunk {
     pub const SIZE: u64 = crate::LINE;
     /// [`Owner`](super::Owner).
     pub const OWNER: u64 = 0;
-    /// Bytes of the fragments in it.
+    /// Bytes of the fragments in it, and in which life: [`end`](super::end).
     pub const END: u64 = 8;
     /// Sequence number of the last one.
     pub const LAST: u64 = 16;
@@ -121,6 +121,18 @@ impl Owner {
     pub const fn begun(self, lane: u32) -> Owner {
         Owner { lane: Some(lane), is_held: true, life: (self.life + 1) & ((1 << 47) - 1) }
     }
+}
+
+/// The word that says that a chunk has `bytes` in its life number `life`.
+#[must_use]
+pub const fn end(bytes: u64, life: u64) -> u64 {
+    bytes & 0xFFFF_FFFF | life << 32
+}
+
+/// Bytes that `word` says that a chunk has in its life number `life`: none if it is of another one.
+#[must_use]
+pub const fn unpack_end(word: u64, life: u64) -> u64 {
+    if word >> 32 == life & 0xFFFF_FFFF { word & 0xFFFF_FFFF } else { 0 }
 }
 
 /// How far a lane has come with a record.
@@ -346,6 +358,8 @@ mod tests {
         let next = Owner { lane: Some(7), is_held: true, life: 0 };
         assert_eq!(owner.begun(7), next);
         assert_eq!(Owner::unpack(0), Owner { lane: None, is_held: false, life: 0 });
+        let life = 1 << 40 | 7;
+        assert_eq!([life, 7, 8].map(|other| unpack_end(end(96, life), other)), [96, 96, 0]);
     }
 
     #[test]

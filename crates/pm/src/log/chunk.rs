@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering;
 
-use conquest_format::log::{CHUNK, Owner, chunk as header, head, lane};
+use conquest_format::log::{CHUNK, Owner, chunk as header, end, head, lane, unpack_end};
 use conquest_format::{Offset, WORD};
 
 use crate::core::Core;
@@ -67,7 +67,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// A chunk for the next record of lane `lane`, and where it begins there.
     pub(super) fn open_chunk(&self, lane: u32) -> Result<(u32, u64)> {
         if let Some(chunk) = self.chunk_of(lane) {
-            let end = self.header(chunk, header::END, Ordering::Relaxed);
+            let end = self.chunk_end(chunk);
             let last = self.header(chunk, header::LAST, Ordering::Relaxed);
             if last < self.durable() {
                 self.begin_chunk(chunk, lane);
@@ -104,7 +104,19 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.set_header(chunk, header::OWNER, owner.pack(), Ordering::Relaxed);
         // Who sees anything of what is stored from now on sees that.
         self.memory.full_fence();
-        self.set_header(chunk, header::END, 0, Ordering::Release);
+        self.set_chunk_end(chunk, 0);
+    }
+
+    /// Bytes of the fragments in `chunk`, which the caller's lane holds.
+    pub(super) fn chunk_end(&self, chunk: u32) -> u64 {
+        let life = self.owner(chunk, Ordering::Relaxed).life;
+        unpack_end(self.header(chunk, header::END, Ordering::Relaxed), life)
+    }
+
+    /// Counts so many bytes of fragments in `chunk`, which the caller's lane holds.
+    pub(super) fn set_chunk_end(&self, chunk: u32, bytes: u64) {
+        let life = self.owner(chunk, Ordering::Relaxed).life;
+        self.set_header(chunk, header::END, end(bytes, life), Ordering::Release);
     }
 
     /// A chunk that was free and that lane `lane` holds now. If there is none, some are made free
@@ -132,7 +144,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let step = |step| (first.wrapping_add(step) % u64::from(count)) as u32;
         let chunk = (0..u64::from(count)).map(step).find(is_taken)?;
         self.memory.full_fence();
-        self.set_header(chunk, header::END, 0, Ordering::Release);
+        self.set_chunk_end(chunk, 0);
         self.add_to_log_word(head::USED, 1, Ordering::Relaxed);
         Some(chunk)
     }

@@ -236,7 +236,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             match number {
                 0 => core.put_sequence(chunk, start, sequence),
                 _ => core.held_by(self.lane).for_each(|chunk| {
-                    let start = core.header(chunk, header::END, Ordering::Relaxed);
+                    let start = core.chunk_end(chunk);
                     core.put_sequence(chunk, start, sequence);
                 }),
             }
@@ -278,7 +278,7 @@ impl<M: Memory, H: Host> Core<M, H> {
 
     /// The end of the fragment that begins at the end of `chunk`, if it is of record `sequence`.
     fn end_of_last(&self, chunk: u32, sequence: u64) -> Option<u64> {
-        let end = self.header(chunk, header::END, Ordering::Relaxed);
+        let end = self.chunk_end(chunk);
         if end + FRAGMENT > CHUNK || !end.is_multiple_of(WORD) {
             return None;
         }
@@ -291,7 +291,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     fn advance(&self, chunk: u32, sequence: u64) {
         if let Some(end) = self.end_of_last(chunk, sequence) {
             self.set_header(chunk, header::LAST, sequence, Ordering::Relaxed);
-            self.set_header(chunk, header::END, end, Ordering::Release);
+            self.set_chunk_end(chunk, end);
         }
     }
 

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use conquest_format::log::{
-    CHUNK, FRAGMENT, Item, Items, State, chunk as header, head, unpack_fragment,
+    CHUNK, FRAGMENT, Item, Items, State, chunk as header, head, unpack_end, unpack_fragment,
 };
 use conquest_format::{Offset, PAGE, WORD};
 
@@ -170,7 +170,8 @@ impl<M: Memory, H: Host> Core<M, H> {
             Some(&(known, at)) if known == life => at,
             _ => 0,
         };
-        let end = self.header(chunk, header::END, Ordering::Acquire).min(CHUNK);
+        // Of another life it says nothing of this one.
+        let end = unpack_end(self.header(chunk, header::END, Ordering::Acquire), life).min(CHUNK);
         let mut fragments = Vec::new();
         while at + FRAGMENT <= CHUNK {
             let [first, sequence] = self.load_pair(self.geometry.log_chunk(chunk).plus(at));
