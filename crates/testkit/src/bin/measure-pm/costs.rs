@@ -219,6 +219,24 @@ fn shown(values: &[f64]) -> String {
     format!("{:>9.0} {:>9.0} {:>9.0}-{:<9.0}", found.median, found.min, found.low, found.high)
 }
 
+/// Times `operation` on all media, and tells it.
+fn tell_times(
+    plan: &Plan,
+    operation: Operation,
+    report: &mut Report,
+) -> std::result::Result<(), String> {
+    let without = time(plan, operation, Request::ByMedium)?;
+    let with = time(plan, operation, Request::Always)?;
+    let name = operation.name();
+    let logged = Arena::with_log(GROUPS, GROUPS, LOG)?.attach_logged()?;
+    let logged = time_on(plan, operation, &logged)?;
+    report.say(&format!("{name:<26} {} | {} | {}", shown(&without), shown(&with), shown(&logged)));
+    report.keep(&format!("{name}, with a log"), kept(&logged));
+    report.keep(&format!("{name}, without write-back"), kept(&without));
+    report.keep(&format!("{name}, with write-back"), kept(&with));
+    Ok(())
+}
+
 /// Runs the experiment.
 pub(crate) fn run(plan: &Plan, report: &mut Report) -> std::result::Result<(), String> {
     if let Some(cpu) = plan.processors.last_chunk::<1>() {
@@ -234,20 +252,7 @@ pub(crate) fn run(plan: &Plan, report: &mut Report) -> std::result::Result<(), S
     ));
     let mut counts = Vec::new();
     for operation in OPERATIONS {
-        let without = time(plan, operation, Request::ByMedium)?;
-        let with = time(plan, operation, Request::Always)?;
-        let name = operation.name();
-        let logged = Arena::with_log(GROUPS, GROUPS, LOG)?.attach_logged()?;
-        let logged = time_on(plan, operation, &logged)?;
-        report.say(&format!(
-            "{name:<26} {} | {} | {}",
-            shown(&without),
-            shown(&with),
-            shown(&logged)
-        ));
-        report.keep(&format!("{name}, with a log"), kept(&logged));
-        report.keep(&format!("{name}, without write-back"), kept(&without));
-        report.keep(&format!("{name}, with write-back"), kept(&with));
+        tell_times(plan, operation, report)?;
         counts.push((operation, count(operation)?, count_calls(operation)?));
     }
     report.say("\nan operation, on a medium that needs write-back:");
