@@ -106,8 +106,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         let sum = self.record_checksum(number, commit).unwrap_or(0);
         // Until both are stored the checksum differs, whichever is first. Who sees that the record
         // is armed also sees what the lane has said before in its log.
-        self.memory.put(lane.plus(journal::CHECKSUM), sum, Ordering::Relaxed);
         self.memory.put(lane.plus(journal::COMMIT), commit.pack(), Ordering::Release);
+        self.memory.put(lane.plus(journal::CHECKSUM), sum, Ordering::Relaxed);
         self.memory.write_back(lane, 2 * WORD);
         self.memory.write_back(entry_at(lane, 0), (commit.entries + commit.ranges) * ENTRY);
         self.memory.fence();
