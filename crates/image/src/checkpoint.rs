@@ -24,8 +24,8 @@ struct Before {
     pages: BTreeSet<Offset>,
     /// Fragments that are needed all the same.
     repeated: Vec<u8>,
-    /// Where the first epoch begins that has what is needed.
-    log_start: Option<u64>,
+    /// Where the first epoch begins that has what is needed, or the next one will.
+    log_start: u64,
 }
 
 impl<M: Memory, H: Host> Image<M, H> {
@@ -59,11 +59,11 @@ impl<M: Memory, H: Host> Image<M, H> {
     /// What of the log of `root` comes before record `sequence`, of which the log will begin.
     fn before(&self, root: &Root, sequence: u64, unapplied: &BTreeSet<u64>) -> Result<Before> {
         // No record says how many groups there are.
-        let mut before =
-            Before { pages: BTreeSet::from([STATE]), repeated: Vec::new(), log_start: None };
+        let pages = BTreeSet::from([STATE]);
+        let mut before = Before { pages, repeated: Vec::new(), log_start: root.log_end };
         self.epochs(root, |at, epoch| {
-            if epoch.header.cut > sequence && before.log_start.is_none() {
-                before.log_start = Some(at);
+            if epoch.header.cut > sequence {
+                before.log_start = before.log_start.min(at);
             }
             before.pages.extend(epoch.pages.keys());
             for (number, _, fragment) in Fragments::of(&epoch.fragments) {

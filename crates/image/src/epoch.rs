@@ -29,8 +29,8 @@ pub(crate) struct Epoch {
 /// What becomes of the log with an epoch.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
-    /// Blocks from [`LOG`] on from which it is needed; none if from the epoch itself on.
-    pub(crate) log_start: Option<u64>,
+    /// Blocks from [`LOG`] on from which it is needed.
+    pub(crate) log_start: u64,
     /// The record from which it is needed.
     pub(crate) checkpoint: u64,
 }
@@ -80,7 +80,6 @@ impl<M: Memory, H: Host> Image<M, H> {
             cut,
         };
         let (mut root, mut seen) = (root.clone(), seen);
-        let begin = root.log_end;
         for (part, piece) in (0..).zip(&pieces) {
             let is_last = part + 1 == parts;
             let bytes = header(part, piece).with(piece);
@@ -92,7 +91,7 @@ impl<M: Memory, H: Host> Image<M, H> {
                 next.cut = cut;
                 if let Some(Start { log_start, checkpoint }) = start {
                     // Another one may have come further.
-                    next.log_start = next.log_start.max(log_start.unwrap_or(begin));
+                    next.log_start = next.log_start.max(log_start);
                     next.checkpoint = next.checkpoint.max(checkpoint);
                 }
             }

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use conquest_flash::device::{Device, Faults, Faulty, Limits, MemoryDevice, Work};
 use conquest_flash::{Body, NewVolume, Volume, assemble, create};
@@ -226,6 +227,42 @@ fn several_who_sync_at_once_are_served_together() {
     });
     let expected = core.contents();
     assert_eq!(expected.nodes(), 40);
+    drop(image);
+    let image = Image::find(volume(Arc::new(device.as_other()))).unwrap();
+    assert_eq!(Core::restored(&image).unwrap().contents(), expected);
+}
+
+#[test]
+fn what_comes_while_a_checkpoint_is_written_in_parts_is_not_lost() {
+    let device = memory_device(3000);
+    let image = Image::make(volume(Arc::new(device.as_other())), &new_region(1)).unwrap();
+    let core = Core::new(1);
+    // More pages that were changed than one epoch takes of a checkpoint.
+    for id in 1..400 {
+        push(&core.core, 0, id, 1);
+        assert!(shelf::perform(&core.core, 0, Op::Touch { list: 0 }).unwrap());
+    }
+    let other = core.other(1);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            become_actor(1);
+            let mut number = 1000;
+            while !is_over.load(Ordering::SeqCst) {
+                number += 1;
+                let op = Op::Push { list: 1, id: number, pages: 1 };
+                assert!(shelf::perform(&other, 1, op).unwrap());
+                assert!(shelf::perform(&other, 1, Op::Touch { list: 1 }).unwrap());
+                assert!(shelf::perform(&other, 1, Op::Pop { list: 1 }).unwrap());
+            }
+        });
+        for _ in 0..5 {
+            image.checkpoint(&core.core).unwrap();
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    image.sync(&core.core).unwrap();
+    let expected = core.contents();
     drop(image);
     let image = Image::find(volume(Arc::new(device.as_other()))).unwrap();
     assert_eq!(Core::restored(&image).unwrap().contents(), expected);
