@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use conquest_flash::device::{Device, Faults, Faulty, Limits, MemoryDevice, Work};
 use conquest_flash::{Body, NewVolume, Volume, assemble, create};
@@ -242,23 +243,26 @@ fn what_comes_while_a_checkpoint_is_written_in_parts_is_not_lost() {
         push(&core.core, 0, id, 1);
         assert!(shelf::perform(&core.core, 0, Op::Touch { list: 0 }).unwrap());
     }
+    image.sync(&core.core).unwrap();
     let other = core.other(1);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             become_actor(1);
             let mut number = 1000;
-            while !is_over.load(Ordering::SeqCst) {
+            // The log has room for so many.
+            while !is_over.load(Ordering::SeqCst) && number < 1800 {
                 number += 1;
-                let op = Op::Push { list: 1, id: number, pages: 1 };
+                let op = Op::Push { list: 1, id: number, pages: 0 };
                 assert!(shelf::perform(&other, 1, op).unwrap());
-                assert!(shelf::perform(&other, 1, Op::Touch { list: 1 }).unwrap());
-                assert!(shelf::perform(&other, 1, Op::Pop { list: 1 }).unwrap());
+                std::thread::sleep(Duration::from_micros(20));
             }
         });
-        for _ in 0..5 {
-            image.checkpoint(&core.core).unwrap();
+        // It is at work.
+        while shelf::done(&core.core, 1) < 10 {
+            std::thread::yield_now();
         }
+        image.checkpoint(&core.core).unwrap();
         is_over.store(true, Ordering::SeqCst);
     });
     image.sync(&core.core).unwrap();
