@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bench, cat, cp, debug, demo, destroy, df, doctor, export, fsck, import, info, ln, ls, manual,
-    mkdir, mkfs, mount, mv, restore, rm, save, stat, tree, umount, volume,
+    bench, cat, cp, debug, demo, destroy, df, doctor, export, fsck, import, info, keeper, ln, ls,
+    manual, mkdir, mkfs, mount, mv, restore, rm, save, stat, tree, umount, volume, wait,
 };
 use crate::reason::Reason;
 use crate::report::Report;
@@ -56,6 +56,7 @@ enum Command {
     Restore(restore::Restore),
     Destroy(destroy::Destroy),
     Fsck(fsck::Fsck),
+    Wait(wait::Wait),
     Volume(volume::Volume),
     Bench(Box<bench::Bench>),
     Doctor(doctor::Doctor),
@@ -63,6 +64,8 @@ enum Command {
     Demo(demo::Demo),
     Man(manual::Man),
     Completions(manual::Completions),
+    #[command(hide = true)]
+    Keeper(keeper::Keeper),
     #[command(hide = true)]
     DemoWorker(demo::worker::Worker),
     #[command(hide = true)]
@@ -110,6 +113,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Restore(args) => restore::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Wait(args) => wait::run(&args),
         Command::Volume(args) => volume::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
@@ -117,6 +121,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Man(args) => manual::man(&args),
         Command::Completions(args) => manual::completions(&args),
+        Command::Keeper(args) => keeper::run(&args),
         Command::DemoWorker(args) => demo::worker::run(&args),
         Command::BenchWorker => bench::work(),
         Command::BenchGuardian(args) => bench::guard(&args),

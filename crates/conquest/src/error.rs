@@ -29,6 +29,41 @@ pub enum Error {
     /// The file system says so.
     #[error(transparent)]
     Fs(#[from] conquest_fs::Error),
+    /// The volume says so.
+    #[error(transparent)]
+    Volume(#[from] conquest_flash::Error),
+    /// The core on the volume says so.
+    #[error(transparent)]
+    Image(#[from] conquest_image::Error),
+    /// The volume is another one than the store's.
+    #[error(
+        "{directory}: the volume on {device} is {found}, the store's is {expected}; put the right \
+         one in its place, or name it in `store.toml`"
+    )]
+    VolumeOfAnother {
+        /// The store.
+        directory: PathBuf,
+        /// The volume's first device.
+        device: PathBuf,
+        /// The store's volume.
+        expected: Id,
+        /// What is there.
+        found: Id,
+    },
+    /// A device for a new volume holds something.
+    #[error("{device}: it is not empty; name another one, or use --force, and all on it is lost")]
+    NotEmpty {
+        /// The device.
+        device: PathBuf,
+    },
+    /// What is asked for needs, or can't have, a volume.
+    #[error("{directory}: {what}")]
+    VolumeRule {
+        /// The store.
+        directory: PathBuf,
+        /// What does not go together, and what does.
+        what: &'static str,
+    },
     /// An operation on a file failed.
     #[error(transparent)]
     File(#[from] FileError),
@@ -403,6 +438,15 @@ impl Error {
             Error::Core(conquest_pm::Error::NoParcel { .. }) => libc::EBADF,
             Error::Core(conquest_pm::Error::NoSpace { .. }) => libc::ENOSPC,
             Error::Core(_) => libc::EIO,
+            Error::Volume(conquest_flash::Error::NoSpace { .. })
+            | Error::Image(conquest_image::Error::Volume(conquest_flash::Error::NoSpace {
+                ..
+            })) => libc::ENOSPC,
+            Error::Volume(conquest_flash::Error::InUse { .. }) => libc::EBUSY,
+            Error::Volume(_) | Error::Image(_) => libc::EIO,
+            Error::VolumeOfAnother { .. } => libc::ESTALE,
+            Error::NotEmpty { .. } => libc::EEXIST,
+            Error::VolumeRule { .. } => libc::EINVAL,
             Error::Fs(error) => error.errno().number(),
             Error::File(error) => error.errno().number(),
             Error::NotAStore { .. } | Error::CoreGone { .. } => libc::ENOENT,

@@ -65,8 +65,10 @@ pub use files::{
 pub use id::Id;
 pub use name::Name;
 pub use store::attached::Attached;
-pub use store::info::{Info, Survives, Usage};
-pub use store::new::{CorePlace, Medium, NewStore, Placement, Preset};
+pub use store::info::{Info, Survives, Usage, VolumeStands};
+pub use store::keeper::{Program as KeeperProgram, keep};
+pub use store::new::{CorePlace, Medium, NewStore, Placement, Preset, VolumePlace};
+pub use store::sync_mode::SyncMode;
 pub use store::{Attach, Store};
 pub use user_namespace::OwnNamespace;
 

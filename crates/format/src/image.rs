@@ -56,7 +56,8 @@ struct RawRoot {
     log_start: U64,
     log_end: U64,
     checkpoint: U64,
-    reserved: [u8; ROOT_SUPERBLOCK - 56],
+    incarnation: U64,
+    reserved: [u8; ROOT_SUPERBLOCK - 64],
     superblock: [u8; SIZE],
     reserved_end: [u8; ROOT_BYTES - ROOT_SUPERBLOCK - SIZE - 8],
     checksum: U64,
@@ -77,6 +78,8 @@ pub struct Root {
     pub log_end: u64,
     /// From which record on the log is needed, but for those that the last checkpoint has repeated.
     pub checkpoint: u64,
+    /// Times that the region was made again of this: only the one that was made last goes on.
+    pub incarnation: u64,
     /// What the region is.
     pub superblock: Superblock,
 }
@@ -109,7 +112,8 @@ impl Root {
             log_start: self.log_start.into(),
             log_end: self.log_end.into(),
             checkpoint: self.checkpoint.into(),
-            reserved: [0; ROOT_SUPERBLOCK - 56],
+            incarnation: self.incarnation.into(),
+            reserved: [0; ROOT_SUPERBLOCK - 64],
             superblock: self.superblock.to_raw().to_bytes(),
             reserved_end: [0; ROOT_BYTES - ROOT_SUPERBLOCK - SIZE - 8],
             checksum: 0.into(),
@@ -141,6 +145,7 @@ impl Root {
             log_start: raw.log_start.get(),
             log_end: raw.log_end.get(),
             checkpoint: raw.checkpoint.get(),
+            incarnation: raw.incarnation.get(),
             superblock,
         };
         let is_log = root.log_start <= root.log_end && root.log_end < LOG;
@@ -271,6 +276,7 @@ mod tests {
             log_start: 8,
             log_end: 16,
             checkpoint: 4,
+            incarnation: 2,
             superblock: Superblock {
                 uuid: [7; 16],
                 boot_id: [8; 16],

@@ -58,6 +58,14 @@ pub mod head {
     pub const LEADER: u64 = 320;
     /// Pages named by records that are not durable yet, about.
     pub const PAGES: u64 = 384;
+    /// Times that the region was made again of its volume.
+    pub const INCARNATION: u64 = 448;
+    /// The keeper's first thread: an [`owner`](crate::volatile::owner).
+    pub const KEEPER: u64 = 512;
+    /// Not 0 if the keeper is to leave.
+    pub const KEEPER_ASKED: u64 = 576;
+    /// When records were made durable last, by the clock that orders nothing but itself.
+    pub const DURABLE_AT: u64 = 640;
 }
 
 /// A lane's record in the log.

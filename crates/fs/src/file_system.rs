@@ -52,6 +52,8 @@ pub struct FileSystem<M: Memory, H: Host> {
     /// Pages that are reserved.
     reserve: u64,
     clock: Clock,
+    /// Whether operations make durable what they have done before they return.
+    is_synchronous: bool,
 }
 
 /// What came of an attempt.
@@ -173,7 +175,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let size_max = size_max.min(SIZE_MAX);
         let pages = core.geometry().shape().max_groups * GROUP_PAGES;
         let reserve = pages * percentage.min(RESERVE_MAX) / 100;
-        Ok(FileSystem { core, key: Key::new(key), root, size_max, reserve, clock })
+        let key = Key::new(key);
+        Ok(FileSystem { core, key, root, size_max, reserve, clock, is_synchronous: false })
+    }
+
+    /// The same, but with operations that make durable what they have done before they return. One
+    /// that returns an error then may have been done all the same.
+    #[must_use]
+    pub fn synchronous(self) -> Self {
+        FileSystem { is_synchronous: true, ..self }
     }
 
     /// The region.
@@ -297,16 +307,24 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             match attempt(&mut tx, &planned) {
                 Ok(Attempt::Done(value)) => {
                     tx.commit()?;
-                    return Ok(value);
+                    return self.done(value);
                 }
                 Ok(Attempt::Begun(value)) => {
                     tx.commit_and_finish()?;
-                    return Ok(value);
+                    return self.done(value);
                 }
                 Ok(Attempt::Prepared) => tx.commit()?,
                 Err(Error::Core(conquest_pm::Error::Again)) => drop(tx),
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// What an operation gives that has committed what it does.
+    pub(crate) fn done<T>(&self, value: T) -> Result<T> {
+        if self.is_synchronous {
+            self.core.make_durable()?;
+        }
+        Ok(value)
     }
 }

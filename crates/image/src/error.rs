@@ -68,6 +68,20 @@ pub enum Error {
         /// Records that are there.
         found: u64,
     },
+    /// The region was made again of the volume since.
+    #[error(
+        "{volume}: the core was brought back from this volume again since (incarnation {found}, \
+         the one in RAM is {expected}): what it has not made durable is in RAM only; copy what you \
+         need, and remove that core"
+    )]
+    Superseded {
+        /// The volume.
+        volume: PathBuf,
+        /// The region's incarnation.
+        expected: u64,
+        /// The one that goes on.
+        found: u64,
+    },
     /// The region has no log.
     #[error("{volume}: the core that is to be on it has no log; make one that has")]
     NoLog {

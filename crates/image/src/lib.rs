@@ -44,4 +44,10 @@ impl<M: Memory, H: Host> Image<M, H> {
     pub const fn volume(&self) -> &Arc<Volume<M, H>> {
         &self.volume
     }
+
+    /// The volume, for who needs the image no more.
+    #[must_use]
+    pub fn into_volume(self) -> Arc<Volume<M, H>> {
+        self.volume
+    }
 }

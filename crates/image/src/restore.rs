@@ -9,7 +9,7 @@ use conquest_format::log::{Fragments, Item, Items};
 use conquest_format::{Offset, PAGE};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::host::Host;
-use conquest_pm::log::{Copied, Replay};
+use conquest_pm::log::{Copied, Origin, Replay};
 use conquest_pm::memory::Memory;
 
 use crate::{Error, Image, Result};
@@ -49,7 +49,8 @@ impl<M: Memory, H: Host> Image<M, H> {
     }
 
     /// Makes the region in `memory`, which is new: it is as it was when what is on the volume was
-    /// sealed, and can be attached.
+    /// sealed, and can be attached. Any other region that goes on with this volume is refused there
+    /// from then on ([`Error::Superseded`]).
     ///
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Impossible`], those of the volume and of the host.
@@ -59,8 +60,10 @@ impl<M: Memory, H: Host> Image<M, H> {
         host: &I,
         path: &Path,
     ) -> Result<Restored> {
-        let root = self.root()?;
-        let mut replay = Replay::new(memory, host, path, &self.region()?, root.cut)?;
+        // Nobody else changes what is read from here on.
+        let root = self.claim()?;
+        let origin = Origin { first: root.cut, incarnation: root.incarnation };
+        let mut replay = Replay::new(memory, host, path, &self.region()?, origin)?;
         let logged = self.logged(&root)?;
         let mut restored = Restored { cut: root.cut, ..Restored::default() };
         let mut refused = self.put_image(&mut replay, &root, &mut restored)?;

@@ -55,8 +55,15 @@ impl<M: Memory, H: Host> Image<M, H> {
             features_read_only: 0,
             features_incompatible: LOGGED,
         };
-        let first =
-            Root { epoch: 0, cut: FIRST, log_start: 0, log_end: 0, checkpoint: FIRST, superblock };
+        let first = Root {
+            epoch: 0,
+            cut: FIRST,
+            log_start: 0,
+            log_end: 0,
+            checkpoint: FIRST,
+            incarnation: 0,
+            superblock,
+        };
         if !image.volume.write_atomic_if(&seen, &[(ROOT, &first.to_bytes())])? {
             return Err(Error::Exists { volume: image.name() });
         }
@@ -84,6 +91,18 @@ impl<M: Memory, H: Host> Image<M, H> {
 
     pub(crate) fn name(&self) -> PathBuf {
         self.volume.name()
+    }
+
+    /// Makes whoever goes on from here the only one who does: the root with the next incarnation.
+    pub(crate) fn claim(&self) -> Result<Root> {
+        loop {
+            let (root, seen) = self.look()?;
+            let next = Root { incarnation: root.incarnation + 1, ..root };
+            if self.volume.write_atomic_if(&seen, &[(ROOT, &next.to_bytes())])? {
+                self.volume.flush()?;
+                return Ok(next);
+            }
+        }
     }
 
     fn see(&self, bytes: &mut [u8; ROOT_BYTES]) -> Result<Seen> {
@@ -117,6 +136,10 @@ impl<M: Memory, H: Host> Image<M, H> {
         if root.superblock.uuid != expected {
             let (expected, found) = (text(expected), text(root.superblock.uuid));
             return Err(Error::Other { volume: self.name(), expected, found });
+        }
+        let (expected, found) = (core.incarnation(), root.incarnation);
+        if expected != found {
+            return Err(Error::Superseded { volume: self.name(), expected, found });
         }
         let (found, next) = (root.cut, core.next_sequence());
         if found < durable {

@@ -7,7 +7,7 @@ use conquest_access::Capability;
 use conquest_fs::attributes::SetTime;
 use conquest_fs::content::{Allocate, Seek, WriteAt};
 use conquest_fs::open::{End, How, OpenFile};
-use conquest_fs::{Errno, Error, Result};
+use conquest_fs::{Errno, Result};
 use conquest_fuse::wire::{self, CopyRange, Opened, OpenedFlags, Read, SetAttributes, Write};
 
 use crate::caller::Caller;
@@ -227,8 +227,8 @@ impl Server {
         self.fs().read_link(self.file(node)?, out)
     }
 
-    /// Whether what was done so far is as durable as it can be.
+    /// Makes what was done so far as durable as it can be.
     pub(crate) fn sync_all(&self) -> Result<()> {
-        self.fs().core().check_health().map_err(Error::from)
+        self.fs().sync_all()
     }
 }

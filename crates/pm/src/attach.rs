@@ -21,7 +21,7 @@ use conquest_format::{Geometry, Offset, WORD};
 
 use crate::core::{Core, NO_SLOT, Options};
 use crate::host::Host;
-use crate::log;
+use crate::log::{self, Origin};
 use crate::memory::{Memory, Window};
 use crate::superblock;
 use crate::thread::{self, Open};
@@ -48,18 +48,18 @@ pub struct NewRegion {
 /// # Errors
 /// [`Error::Shape`], and those of the host.
 pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegion) -> Result<()> {
-    make_numbered(memory, host, path, new, log::FIRST_SEQUENCE)?;
+    make_numbered(memory, host, path, new, Origin::NEW)?;
     write_superblocks(memory, host, new);
     Ok(())
 }
 
-/// Makes a region but for its superblocks; if it has a log, its first record gets number `first`.
+/// Makes a region but for its superblocks; if it has a log, that begins as `origin` says.
 pub(crate) fn make_numbered<M: Memory, H: Host>(
     memory: &M,
     host: &H,
     path: &Path,
     new: &NewRegion,
-    first: u64,
+    origin: Origin,
 ) -> Result<Geometry> {
     let geometry = checked_geometry(path, new)?;
     let groups = new.groups.clamp(1, new.shape.max_groups);
@@ -77,7 +77,7 @@ pub(crate) fn make_numbered<M: Memory, H: Host>(
     // Durable before the first superblock is begun, whose writing begins with a fence.
     memory.write_back(Offset::NONE, geometry.bitmap(groups).bytes());
     memory.write_back(orphans, len);
-    log::make(memory, &geometry, first);
+    log::make(memory, &geometry, origin);
     Ok(geometry)
 }
 

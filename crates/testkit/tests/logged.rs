@@ -14,7 +14,7 @@ use conquest_format::log::{FIRST, Fragments, Item, Items};
 use conquest_format::{Geometry, Offset};
 use conquest_pm::Error;
 use conquest_pm::attach::NewRegion;
-use conquest_pm::log::{Copied, Replay, Sealed};
+use conquest_pm::log::{Copied, Origin, Replay, Sealed};
 use conquest_testkit::scenario::{SimCore, SimMemory, attach, fresh, shape};
 use conquest_testkit::schedule::{ScheduleOptions, Schedules, Search, run};
 use conquest_testkit::shelf::{self, Contents, Op};
@@ -89,7 +89,9 @@ impl Volume {
             NewRegion { shape: SHAPE, kinds: shelf::kinds(), uuid: [1; 16], created: 1, groups: 1 };
         let (actor, host) = (memory.this_thread(), world.process(9));
         let path = Path::new("replayed");
-        let mut replay = Replay::new(&actor, &host, path, &new, self.cut).map_err(text)?;
+        let mut replay =
+            Replay::new(&actor, &host, path, &new, Origin { first: self.cut, incarnation: 0 })
+                .map_err(text)?;
         for (&at, page) in &self.pages {
             if !replay.put_page(at, page).map_err(text)? {
                 return Err(format!("a page that can't be at {at}"));

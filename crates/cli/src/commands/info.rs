@@ -1,10 +1,11 @@
 //! `conquest info`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use conquest::Info as Known;
+use conquest::{Info as Known, VolumeStands};
 use serde::Serialize;
 
 use crate::clock::Clock;
@@ -13,7 +14,7 @@ use crate::place;
 use crate::reason::Reason;
 use crate::report::Report;
 use crate::session;
-use crate::size::human;
+use crate::size::{grouped, human};
 
 /// Tell what a store is, and what it survives.
 #[derive(Args)]
@@ -47,6 +48,8 @@ struct Answer {
     mapped_bytes: u64,
     attach_generation: u64,
     was_dirty: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    volume: Option<Volume>,
     attached: Vec<Process>,
     notes: Vec<String>,
 }
@@ -85,10 +88,26 @@ struct Shape {
 }
 
 #[derive(Serialize)]
+struct Volume {
+    uuid: String,
+    devices: Vec<Name>,
+    sync: String,
+    committed: u64,
+    durable: u64,
+    lag_bytes: u64,
+    lag_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keeper: Option<u32>,
+    incarnation: u64,
+    was_brought_back: bool,
+}
+
+#[derive(Serialize)]
 struct Process {
     process: u32,
     namespace: u64,
     state: Option<char>,
+    is_keeper: bool,
     is_self: bool,
 }
 
@@ -113,6 +132,7 @@ fn answer(info: &Known) -> Answer {
         process: it.process,
         namespace: it.namespace,
         state: it.state,
+        is_keeper: it.is_keeper,
         is_self: it.is_self,
     });
     Answer {
@@ -155,9 +175,49 @@ fn answer(info: &Known) -> Answer {
         mapped_bytes: info.mapped,
         attach_generation: info.attach_generation,
         was_dirty: info.was_dirty,
+        volume: info.volume.as_ref().map(volume),
         attached: attached.collect(),
         notes: info.notes.clone(),
     }
+}
+
+fn volume(volume: &VolumeStands) -> Volume {
+    let name = |path: &PathBuf| Name::new(path.as_os_str().as_encoded_bytes());
+    Volume {
+        uuid: volume.uuid.to_string(),
+        devices: volume.devices.iter().map(name).collect(),
+        sync: volume.sync.to_string(),
+        committed: volume.committed,
+        durable: volume.durable,
+        lag_bytes: volume.lag_bytes,
+        lag_ms: volume.lag.as_millis() as u64,
+        keeper: volume.keeper,
+        incarnation: volume.incarnation,
+        was_brought_back: volume.was_brought_back,
+    }
+}
+
+/// What people are told of a volume.
+fn volume_rows(volume: &VolumeStands) -> Vec<(&'static str, String)> {
+    let devices: Vec<String> = volume.devices.iter().map(|path| place::host_label(path)).collect();
+    let behind = match volume.committed - volume.durable {
+        0 => "all is durable".to_owned(),
+        count => format!(
+            "{} changes, {}, are not durable yet, for {} ms at most",
+            grouped(count),
+            human(volume.lag_bytes),
+            volume.lag.as_millis(),
+        ),
+    };
+    let mut rows =
+        vec![("volume", devices.join(" + ")), ("sync", format!("{}: {behind}", volume.sync))];
+    if let Some(process) = volume.keeper {
+        rows.push(("keeper", format!("process {process}")));
+    }
+    if volume.was_brought_back {
+        rows.push(("state", "brought back of its volume just now".to_owned()));
+    }
+    rows
 }
 
 /// How stores are made durable, in one word.
@@ -205,10 +265,11 @@ fn text(info: &Known) -> String {
             ),
         ),
     ];
+    rows.extend(info.volume.iter().flat_map(volume_rows));
     if info.was_dirty {
         rows.push(("state", "attached by others, or recovered just now".into()));
     }
-    let others = info.attached.iter().filter(|it| !it.is_self);
+    let others = info.attached.iter().filter(|it| !it.is_self && !it.is_keeper);
     rows.extend(others.map(|it| ("attached by", it.to_string())));
     rows.extend(info.notes.iter().map(|note| ("note", note.clone())));
     rows.into_iter().map(|(key, value)| format!("{key:>12}  {value}\n")).collect()

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use conquest::{CorePlace, Medium, NewStore, Placement, Preset, Store};
+use conquest::{CorePlace, Medium, NewStore, Placement, Preset, Store, SyncMode, VolumePlace};
 
 use crate::place;
-use crate::reason::Reason;
+use crate::reason::{Reason, Result};
 use crate::report::Report;
 use crate::size;
 
@@ -21,6 +21,7 @@ unless --core names a file or a device of persistent memory.
 Examples:
   conquest mkfs store
   conquest mkfs --size-max 8G store
+  conquest mkfs --size-max 2G --volume 8G store
   conquest mkfs --core /mnt/pmem/core --medium dax /srv/store"
 )]
 pub(crate) struct Mkfs {
@@ -33,7 +34,19 @@ pub(crate) struct Mkfs {
     /// Bytes that it has from the start [default: 16M].
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     size: Option<u64>,
-    /// What the core is kept on: auto, ram, battery, dax, disk.
+    /// A volume on which a core in RAM outlives a power failure: a file of SIZE in the store's
+    /// directory, or devices.
+    #[arg(long, value_name = "SIZE|PATH")]
+    volume: Vec<OsString>,
+    /// Keep all of the volume on each of several devices.
+    #[arg(long, requires = "volume")]
+    mirror: bool,
+    /// When what was done is durable on the volume: after a time at the latest, when somebody asks
+    /// for it (fsync), or always before an operation returns [default: interval=1s].
+    #[arg(long, value_name = "interval=TIME|fsync|always", default_value_t = SyncMode::default(),
+          requires = "volume", hide_default_value = true)]
+    sync: SyncMode,
+    /// What the core is kept on: auto, ram, battery, dax, disk, logged.
     #[arg(long, default_value_t = Medium::Auto)]
     medium: Medium,
     /// Where contents of files go: conquest, simfs, dfs.
@@ -71,7 +84,7 @@ pub(crate) struct Mkfs {
     store: OsString,
 }
 
-fn octal(text: &str) -> Result<u32, String> {
+fn octal(text: &str) -> core::result::Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
         _ => Err(format!("{text:?} is no mode: octal digits, 0 to 7777")),
@@ -91,8 +104,27 @@ impl Mkfs {
     }
 }
 
+/// The volume that `args` describe.
+fn volume(args: &Mkfs) -> Result<Option<VolumePlace>> {
+    let size = |text: &OsString| text.to_str().and_then(|text| size::parse(text).ok());
+    match args.volume.as_slice() {
+        [] => Ok(None),
+        [one] if size(one).is_some() && !args.mirror => {
+            Ok(Some(VolumePlace::Size(size(one).unwrap_or(0))))
+        }
+        [_] if args.mirror => Err(Reason::rule("--mirror takes two devices or more")),
+        all => {
+            let paths = all.iter().map(PathBuf::from).collect();
+            Ok(Some(VolumePlace::Devices { paths, mirror: args.mirror }))
+        }
+    }
+}
+
 /// Makes the store that `args` describe.
 pub(crate) fn make(report: &Report, args: &Mkfs) {
+    let Some(volume) = report.take_plain(volume(args)) else {
+        return;
+    };
     let directory = args.directory();
     let defaults = NewStore::default();
     let new = NewStore {
@@ -100,6 +132,8 @@ pub(crate) fn make(report: &Report, args: &Mkfs) {
         size_max: args.size_max.unwrap_or(0),
         size: args.size.unwrap_or(0),
         medium: args.medium,
+        volume,
+        sync: args.sync,
         file_size_max: args.file_size_max.unwrap_or(defaults.file_size_max),
         reserve: args.reserve,
         placement: Placement::of(args.preset),
@@ -118,7 +152,7 @@ pub(crate) fn make(report: &Report, args: &Mkfs) {
 }
 
 /// Says what was made, as it is found.
-fn tell(directory: &std::path::Path) -> crate::reason::Result<()> {
+fn tell(directory: &std::path::Path) -> Result<()> {
     let store = crate::session::attach(directory)?;
     let info = store.info();
     let label = place::host_label(directory);

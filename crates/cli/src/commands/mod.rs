@@ -13,6 +13,7 @@ pub(crate) mod export;
 pub(crate) mod fsck;
 pub(crate) mod import;
 pub(crate) mod info;
+pub(crate) mod keeper;
 pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod manual;
@@ -29,6 +30,7 @@ pub(crate) mod stat;
 pub(crate) mod tree;
 pub(crate) mod umount;
 pub(crate) mod volume;
+pub(crate) mod wait;
 
 use std::ffi::OsString;
 

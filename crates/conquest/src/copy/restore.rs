@@ -168,7 +168,11 @@ impl Restorer<'_> {
 
     /// The medium to ask for: a battery is kept where there can be one.
     fn medium(&self, file: &CoreFile) -> Medium {
-        let was = self.copy.settings.medium;
+        let was = match self.copy.settings.medium {
+            // What a copy has of a log nothing waits for.
+            Medium::Logged => Medium::Ram,
+            other => other,
+        };
         let is_possible = place::medium_on(&file.path, &file.kind, was).is_ok();
         if self.options.medium == Medium::Auto && is_possible { was } else { self.options.medium }
     }
@@ -176,6 +180,11 @@ impl Restorer<'_> {
     // --- a store that is there ----------------------------------------------------------------
 
     fn replace(&mut self, old: Settings, meter: &mut Meter<'_>) -> Result<Restored> {
+        if old.volume.is_some() {
+            let what = "its core is on a volume, which a copy can't replace (restore to another \
+                        directory, or destroy this store before)";
+            return Err(Error::VolumeRule { directory: self.directory.to_owned(), what });
+        }
         make::clear_partials(self.directory)?;
         live::home(self.directory, &old)?;
         let held = self.hold_old(&old)?;

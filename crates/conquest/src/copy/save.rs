@@ -25,7 +25,7 @@ use crate::store::lock::{StoreLock, absolute};
 use crate::store::make::{PATIENCE, hold_alone};
 use crate::store::region::{self, Held};
 use crate::store::settings::Settings;
-use crate::store::{live, place};
+use crate::store::{bring_back, live, place};
 use crate::{Error, Result, machine};
 
 /// Bytes of the bitmaps that are read at once.
@@ -48,8 +48,9 @@ pub fn save(directory: &Path, to: &Path, options: SaveOptions<'_>) -> Result<Sav
     if !options.force && std::fs::symlink_metadata(&to).is_ok() {
         return Err(Error::CopyExists { path: to });
     }
-    let settings = Settings::read(&directory)?;
+    let mut settings = Settings::read(&directory)?;
     live::home(&directory, &settings)?;
+    bring_back::if_missing(&directory, &mut settings)?;
     let found = live::find(&directory, &settings, false)?;
     live::refuse_torn(&directory, &settings, &found)?;
     let held = quiet(&directory, &found.path)?;

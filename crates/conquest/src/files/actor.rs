@@ -10,6 +10,7 @@ use conquest_fs::FileId;
 use super::credentials::Credentials;
 use super::error::{FileError, Reason};
 use crate::name::Name;
+use crate::store::backing::Backing;
 use crate::store::place;
 use crate::{Fs, Id, Result};
 
@@ -21,6 +22,8 @@ pub(crate) struct Attachment {
     pub(crate) core: PathBuf,
     /// The store's identity.
     pub(crate) uuid: Id,
+    /// What makes it durable, if that is a volume.
+    pub(crate) backing: Option<Arc<Backing>>,
     /// Whether this process may have record locks of its own.
     has_records: AtomicBool,
     /// Files that are open, or being opened; [`DETACHED`] once no more can be.
@@ -31,9 +34,14 @@ pub(crate) struct Attachment {
 const DETACHED: usize = 1 << (usize::BITS - 1);
 
 impl Attachment {
-    pub(crate) fn new(fs: Fs, core: PathBuf, uuid: Id) -> Attachment {
+    pub(crate) fn new(
+        fs: Fs,
+        core: PathBuf,
+        uuid: Id,
+        backing: Option<Arc<Backing>>,
+    ) -> Attachment {
         let (has_records, open) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Attachment { fs, core, uuid, has_records, open }
+        Attachment { fs, core, uuid, backing, has_records, open }
     }
 
     /// Notes that this process may have record locks.
@@ -56,9 +64,36 @@ impl Attachment {
         }
     }
 
+    /// Makes what operations have done durable on the volume, if nobody else will.
+    pub(crate) fn sync_if_last(&self) -> Result<()> {
+        let core = self.fs.core();
+        match &self.backing {
+            // A child that has done nothing has nothing to make durable.
+            Some(backing) if core.life().is_some() => match core.is_anyone_else_at_work()? {
+                true if backing.has_keeper() => Ok(()),
+                _ => backing.sync(core),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the volume, as the process `life` of a line of descent.
+    pub(crate) fn close_backing(&self, life: Option<u32>) -> Result<()> {
+        self.backing.as_ref().map_or(Ok(()), |backing| backing.close(life))
+    }
+
     /// Makes what operations have done durable, where they have not done so themselves.
     pub(crate) fn sync(&self) -> Result<()> {
         place::sync_core(&self.core, self.fs.core().memory().kind())
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        let life = self.fs.core().life();
+        // Of a store that was detached all of it is done; otherwise nobody is there to be told.
+        let _synced = self.sync_if_last();
+        let _closed = self.close_backing(life);
     }
 }
 

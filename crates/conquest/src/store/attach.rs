@@ -4,12 +4,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use conquest_pm::core::DurableMaker;
+use conquest_pm::media::{Mapped, OsHost};
 use conquest_pm::{Access, Holder, Options};
 
+use super::backing::{self, Backing};
 use super::directory::SETTINGS;
 use super::lock::{StoreLock, absolute};
 use super::settings::{Settings, is_absent};
-use super::{Attach, Store, live, make, region};
+use super::sync_mode::SyncMode;
+use super::{Attach, Store, bring_back, live, make, region};
 use crate::error::failed;
 use crate::files::actor::Attachment;
 use crate::{Error, Result};
@@ -24,17 +28,21 @@ impl Store {
         let given = directory;
         is_store(given)?;
         let directory = absolute(given);
-        let _lock = StoreLock::take(&directory, "attaching it", how.patience)?;
+        let lock = StoreLock::take(&directory, "attaching it", how.patience)?;
         // Half a core takes memory. That it stays, as without the right to write, harms nobody.
         let _cleared = make::clear_partials(&directory);
         let mut settings = Settings::read(&directory)?;
         let home = live::home(&directory, &settings)?;
+        let was_brought_back = bring_back::if_missing(&directory, &mut settings)?;
         let found = live::find(&directory, &settings, how.adopt)?;
         if !how.adopt {
             live::refuse_torn(&directory, &settings, &found)?;
         }
         let access = Access { write_back: how.write_back, shield: how.shield };
+        let backing =
+            settings.volume.clone().map(|at| Backing::new(&directory, at, how.keeper.clone()));
         let options = Options {
+            make_durable: make_durable(backing.as_ref(), &found),
             on_slow: how.on_slow.clone().map(|told| -> Box<dyn Fn(Holder) + Send + Sync> {
                 Box::new(move |holder| told(holder))
             }),
@@ -51,6 +59,8 @@ impl Store {
         }
         let swap = how.keep_from_swap.then(|| core.memory().keep_from_swap());
         let fs = region::files(core)?;
+        let is_synchronous = settings.volume.as_ref().is_some_and(|at| at.sync == SyncMode::Always);
+        let fs = if is_synchronous { fs.synchronous() } else { fs };
         let is_news = settings.live != found.live || settings.next.is_some();
         if is_news || settings.home != home {
             (settings.live, settings.next, settings.home) = (found.live, None, home);
@@ -62,8 +72,25 @@ impl Store {
             }
         }
         let was_dirty = !found.superblock.clean;
-        let attachment = Arc::new(Attachment::new(fs, found.path, settings.uuid));
-        Ok(Store { directory, settings, swap, was_dirty, attachment })
+        // It attaches the store, too.
+        drop(lock);
+        if let Some(backing) = &backing {
+            backing.ensure_keeper();
+        }
+        let attachment = Arc::new(Attachment::new(fs, found.path, settings.uuid, backing));
+        Ok(Store { directory, settings, swap, was_dirty, was_brought_back, attachment })
+    }
+}
+
+/// What the core that was `found` needs to make itself durable.
+fn make_durable(
+    backing: Option<&Arc<Backing>>,
+    found: &live::Found,
+) -> Option<DurableMaker<Mapped, OsHost>> {
+    match backing {
+        Some(backing) => Some(backing.maker()),
+        None if found.superblock.shape.log != 0 => Some(backing::forgetful()),
+        None => None,
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use conquest_format::volatile::{current, slot};
 use conquest_format::{Geometry, Offset};
 use conquest_pm::host::Host;
+use conquest_pm::log::keeper_slot;
 use conquest_pm::memory::Memory;
 
 /// A process that has a store attached.
@@ -17,6 +18,8 @@ pub struct Attached {
     pub namespace: u64,
     /// State letter as in `/proc/PID/stat`, if it can be seen from here.
     pub state: Option<char>,
+    /// Whether it is the store's keeper, which leaves when it is asked to.
+    pub is_keeper: bool,
     /// Whether it is the calling process.
     pub is_self: bool,
 }
@@ -61,6 +64,7 @@ pub(crate) fn attached(
 ) -> conquest_pm::Result<Vec<Attached>> {
     let mut found = Vec::new();
     let me = host.identity();
+    let keeper = keeper_slot(memory, geometry, tag);
     for number in 0..geometry.shape().slots {
         let record = geometry.slot(number);
         let word = |at| memory.load(Offset::plus(record, at), Ordering::Relaxed);
@@ -75,6 +79,7 @@ pub(crate) fn attached(
             process,
             namespace,
             state: host.process_state(process, namespace),
+            is_keeper: keeper == Some(number),
             is_self: process == me.process && namespace == me.namespace,
         });
     }

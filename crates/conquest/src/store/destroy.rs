@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::attach::is_store;
-use super::directory::{self, LOCK};
+use super::directory::{self, KEEPER, LOCK};
 use super::lock::{StoreLock, absolute};
 use super::settings::Settings;
 use super::{Store, live, make};
@@ -33,6 +33,7 @@ impl Store {
         }
         make::clear_store(&directory)?;
         make::clear_unfinished(&directory)?;
+        directory::remove(&directory.join(KEEPER))?;
         directory::remove(&directory.join(LOCK))?;
         drop(lock);
         // Unless there is something else in it, which is not the store's.

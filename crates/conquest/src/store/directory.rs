@@ -13,6 +13,10 @@ use crate::{Error, Result};
 pub(crate) const SETTINGS: &str = "store.toml";
 /// The core, or a symbolic link to it.
 pub(crate) const CORE: &str = "core";
+/// The volume, if it is a file that was made with the store.
+pub(crate) const VOLUME: &str = "volume";
+/// Held by the keeper as long as it is there.
+pub(crate) const KEEPER: &str = "keeper.lock";
 /// Held by whoever does something with the store as a whole.
 pub(crate) const LOCK: &str = "store.lock";
 /// The end of the name of a file that is not complete yet.
@@ -61,7 +65,7 @@ fn only_ours(directory: &Path) -> Result<()> {
         let name = entry.map_err(list)?.file_name();
         let text = name.to_string_lossy();
         let stem = [PARTIAL, NEW].iter().find_map(|end| text.strip_suffix(end)).unwrap_or(&text);
-        if ![SETTINGS, CORE, LOCK].contains(&stem) {
+        if ![SETTINGS, CORE, LOCK, VOLUME, KEEPER].contains(&stem) {
             let name = text.into_owned();
             return Err(Error::Occupied { directory: directory.to_owned(), name });
         }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use conquest_format::geometry::Shape;
 use conquest_format::{GROUP, PAGE};
@@ -12,7 +13,8 @@ use conquest_pm::persist::WriteBack;
 use super::attached::{Attached, attached};
 use super::new::{Medium, Placement};
 use super::place::Space;
-use super::{Store, default_place, directory, region};
+use super::sync_mode::SyncMode;
+use super::{Store, default_place, directory, keeper, region};
 use crate::Id;
 use crate::files::actor::Attachment;
 
@@ -48,6 +50,12 @@ impl Survives {
                 false,
                 "the death of processes at once; a power failure if `conquest save` runs on the \
                  battery; a restart through `conquest save` and `conquest restore`",
+            ),
+            Medium::Logged => (
+                true,
+                false,
+                "the death of processes at once; a power failure as of the last fsync, or the last \
+                 commit",
             ),
             Medium::Dax => (true, true, "the death of processes, and power failures, at once"),
             Medium::Disk => (
@@ -86,6 +94,32 @@ pub struct Usage {
     pub name_max: u64,
     /// Most bytes in a regular file.
     pub file_size_max: u64,
+}
+
+/// How a store's volume stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct VolumeStands {
+    /// Its identity.
+    pub uuid: Id,
+    /// Its devices.
+    pub devices: Vec<PathBuf>,
+    /// Who waits until what he has done is durable.
+    pub sync: SyncMode,
+    /// The number of the record that is committed next.
+    pub committed: u64,
+    /// Below which number all records are durable.
+    pub durable: u64,
+    /// Bytes that have to be written for the rest, about.
+    pub lag_bytes: u64,
+    /// For how long some of it may not have been durable.
+    pub lag: Duration,
+    /// The process that keeps the store, in its own pid namespace; none if there is no keeper.
+    pub keeper: Option<u32>,
+    /// Times that the core was brought back of the volume.
+    pub incarnation: u64,
+    /// Whether this process has done that.
+    pub was_brought_back: bool,
 }
 
 /// What a store is.
@@ -127,6 +161,8 @@ pub struct Info {
     /// Whether it was left in disorder, so that this process had to recover it, or others had it
     /// attached.
     pub was_dirty: bool,
+    /// How its volume stands; none if it has none.
+    pub volume: Option<VolumeStands>,
     /// Who has it attached.
     pub attached: Vec<Attached>,
     /// What its user should know.
@@ -173,15 +209,45 @@ impl Store {
             shape: core.geometry().shape(),
             attach_generation: generation,
             was_dirty: self.was_dirty,
+            volume: self.volume_stands(),
             attached: who,
             notes,
         }
     }
 
+    fn volume_stands(&self) -> Option<VolumeStands> {
+        let at = self.settings.volume.as_ref()?;
+        let core = self.fs().core();
+        let lag = core.lag();
+        Some(VolumeStands {
+            uuid: at.uuid,
+            devices: at.devices.iter().map(|path| self.directory.join(path)).collect(),
+            sync: at.sync,
+            committed: core.next_sequence(),
+            durable: core.durable(),
+            lag_bytes: lag.bytes,
+            lag: lag.age.unwrap_or_default(),
+            keeper: keeper::present(&self.directory),
+            incarnation: core.incarnation(),
+            was_brought_back: self.was_brought_back,
+        })
+    }
+
     fn notes(&self) -> Vec<String> {
         let memory = self.fs().core().memory();
         let mut notes: Vec<String> = memory.kind().note().map(str::to_owned).into_iter().collect();
-        notes.push("it has no volume: files of any size are kept in the core".to_owned());
+        match &self.settings.volume {
+            None => {
+                notes.push("it has no volume: files of any size are kept in the core".to_owned());
+            }
+            Some(_) if keeper::present(&self.directory).is_none() => notes.push(
+                "it has no keeper: what was done since the last fsync may be lost in a power \
+                 failure, however long ago that was (put the program conquest on PATH, or name it \
+                 in CONQUEST_PROGRAM)"
+                    .to_owned(),
+            ),
+            Some(_) => {}
+        }
         if !memory.huge_pages().is_obtained() && !memory.kind().is_last_resort() {
             notes.push(
                 "no huge pages: put the core on a tmpfs that is mounted with huge=within_size, or \

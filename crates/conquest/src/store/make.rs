@@ -7,6 +7,7 @@
 
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use conquest_format::GROUP;
@@ -15,15 +16,16 @@ use conquest_format::geometry::{Geometry, Shape};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::MediumKind;
 
-use super::directory::{self, CORE, LOCK, SETTINGS, partial};
+use super::directory::{self, CORE, LOCK, SETTINGS, VOLUME, partial};
 use super::identity::FileId;
 use super::live::core_path;
 use super::lock::{StoreLock, absolute};
 use super::new::{CorePlace, Medium, NewStore};
 use super::place::{self, CoreFile};
 use super::region::{self, Hold};
-use super::settings::{Home, Live, Settings};
-use super::shape::{groups_in, shape, shape_within, within};
+use super::settings::{Home, Live, Settings, VolumeAt};
+use super::shape::{groups_in, shape, shape_within, with_log, within};
+use super::volume::{self, Image, Volume};
 use super::{Store, bytes, default_place, grow};
 use crate::error::failed;
 use crate::store::attached::Names;
@@ -100,13 +102,14 @@ impl<'n> Maker<'n> {
             CorePlace::Path(path) => place::named(directory, path)?,
         };
         let region = Id::random().map_err(failed(directory, "ask for random numbers"))?;
-        let medium = place::medium_on(&file.path, &file.kind, new.medium)?;
+        let medium =
+            volume_rule(directory, new, place::medium_on(&file.path, &file.kind, new.medium)?)?;
         let mut settings = self.settings(uuid, region, medium, &file)?;
         self.announce(&settings)?;
         if file.is_linked {
             self.link(&file.path)?;
         }
-        settings.live.file = self.build(&file, settings.live.region)?;
+        settings.live.file = self.build(&file, &settings)?;
         self.settle(&settings)
     }
 
@@ -136,6 +139,7 @@ impl<'n> Maker<'n> {
             medium,
             core: file.is_linked.then(|| file.path.clone()),
             placement: self.new.placement,
+            volume: volume::planned(directory, self.new)?,
             home: Home::of(directory, look.ino()),
             live: Live {
                 region,
@@ -171,9 +175,24 @@ impl<'n> Maker<'n> {
         directory::sync(self.directory)
     }
 
+    /// Makes the volume for a core of `region`, if there is to be one, and the core's image on it.
+    fn make_volume(
+        &mut self,
+        at: Option<&VolumeAt>,
+        region: &NewRegion,
+    ) -> Result<Option<Arc<Image>>> {
+        let Some(at) = at else {
+            return Ok(None);
+        };
+        volume::make(self.directory, at, self.new, &mut self.made)?;
+        let opened = Arc::new(volume::open(self.directory, at)?);
+        volume::check_size(&opened, region.shape)?;
+        Ok(Some(Arc::new(Image::make(opened, region)?)))
+    }
+
     /// Makes the core: under a temporary name, but for a device. Which file it is.
-    fn build(&mut self, file: &CoreFile, region: Id) -> Result<FileId> {
-        let (shape, groups) = sizes(self.new, file)?;
+    fn build(&mut self, file: &CoreFile, settings: &Settings) -> Result<FileId> {
+        let (shape, groups) = sizes(self.new, file, settings.medium)?;
         let temporary = file.partial();
         self.will_make(file, None)?;
         if file.is_device()
@@ -184,11 +203,15 @@ impl<'n> Maker<'n> {
         let new = NewRegion {
             shape,
             kinds: fs::kinds(),
-            uuid: region.0,
+            uuid: settings.live.region.0,
             created: machine::now(),
             groups,
         };
-        let made = region::make(&temporary, self.new, &new);
+        let image = self.make_volume(settings.volume.as_ref(), &new)?;
+        let made = region::make(&temporary, self.new, &new, image.as_ref());
+        if let Some(volume) = image.and_then(Arc::into_inner).map(Image::into_volume) {
+            Arc::into_inner(volume).map_or(Ok(()), Volume::close)?;
+        }
         made.map_err(|error| match error {
             Error::Core(error) => grow::no_room(error, &temporary, groups * GROUP),
             other => other,
@@ -254,8 +277,21 @@ pub(crate) fn finish(
     place::sync_core(temporary, &file.kind)
 }
 
+/// The medium of a new store's core, which is on `medium` by itself: with a volume, its RAM is made
+/// durable there.
+fn volume_rule(directory: &Path, new: &NewStore, medium: Medium) -> Result<Medium> {
+    let what = match (medium, &new.volume) {
+        (Medium::Logged, Some(_)) => return Ok(medium),
+        (Medium::Ram, Some(_)) if new.medium == Medium::Auto => return Ok(Medium::Logged),
+        (Medium::Logged, None) => "a core on logged RAM needs a volume (name one with --volume)",
+        (_, Some(_)) => "a volume is for cores in RAM (use --medium logged, or leave it out)",
+        _ => return Ok(medium),
+    };
+    Err(Error::VolumeRule { directory: directory.to_owned(), what })
+}
+
 /// The shape of the new core, and the groups that it has space for at first.
-fn sizes(new: &NewStore, file: &CoreFile) -> Result<(Shape, u64)> {
+fn sizes(new: &NewStore, file: &CoreFile, medium: Medium) -> Result<(Shape, u64)> {
     let processors = machine::processors();
     let space = file.space()?;
     let shape = match (new.size_max, &file.kind) {
@@ -263,6 +299,7 @@ fn sizes(new: &NewStore, file: &CoreFile) -> Result<(Shape, u64)> {
         (0, _) => shape(new, (machine::memory()? / 2).min(space.total).max(GROUP), processors)?,
         (size_max, _) => shape(new, size_max, processors)?,
     };
+    let shape = if medium == Medium::Logged { with_log(shape) } else { shape };
     let most = shape.max_groups * GROUP;
     let size = if new.size == 0 { SIZE_DEFAULT.min((most / 2).max(GROUP)) } else { new.size };
     within("bytes for which there is space from the start", size, 1, most)?;
@@ -286,6 +323,9 @@ pub(crate) fn clear_store(directory: &Path) -> Result<()> {
         let is_near = core.starts_with(directory) || default_place::is_ours(&core);
         remove_core(directory, &core, |_| is_near)?;
     }
+    if let Some(at) = settings.and_then(|settings| settings.volume) {
+        volume::clear(directory, &at)?;
+    }
     for name in [SETTINGS, CORE] {
         directory::remove(&directory.join(name))?;
     }
@@ -298,6 +338,9 @@ pub(crate) fn clear_unfinished(directory: &Path) -> Result<()> {
         let core = core_path(directory, &settings);
         clear_partial(directory, &core)?;
         remove_core(directory, &core, |uuid| uuid == settings.live.region)?;
+        if let Some(at) = &settings.volume {
+            volume::clear(directory, at)?;
+        }
     }
     clear_names(directory)?;
     directory::remove(&directory.join(CORE))?;
@@ -327,6 +370,7 @@ fn me() -> u32 {
 
 fn clear_names(directory: &Path) -> Result<()> {
     directory::remove(&partial(&directory.join(CORE)))?;
+    directory::remove(&partial(&directory.join(VOLUME)))?;
     directory::remove(&partial(&directory.join(SETTINGS)))
 }
 

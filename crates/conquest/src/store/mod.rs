@@ -2,6 +2,8 @@
 
 pub(crate) mod attach;
 pub mod attached;
+pub(crate) mod backing;
+pub(crate) mod bring_back;
 pub(crate) mod bytes;
 pub(crate) mod default_place;
 mod destroy;
@@ -9,6 +11,7 @@ pub(crate) mod directory;
 mod grow;
 pub mod identity;
 pub mod info;
+pub mod keeper;
 pub(crate) mod live;
 pub(crate) mod lock;
 pub(crate) mod make;
@@ -17,6 +20,8 @@ pub(crate) mod place;
 pub(crate) mod region;
 pub(crate) mod settings;
 mod shape;
+pub mod sync_mode;
+pub(crate) mod volume;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,6 +54,8 @@ pub struct Attach {
     /// Takes the core that is there for the live one, if its region is the store's: when the live
     /// one is gone for good.
     pub adopt: bool,
+    /// Which program keeps the store, if it has a volume and no keeper.
+    pub keeper: keeper::Program,
     /// Told of processes that make this one wait for long.
     pub on_slow: Option<OnSlow>,
 }
@@ -61,6 +68,7 @@ impl Default for Attach {
             write_back: Request::default(),
             shield: false,
             adopt: false,
+            keeper: keeper::Program::Search,
             on_slow: None,
         }
     }
@@ -85,6 +93,8 @@ pub struct Store {
     swap: Option<Swap>,
     /// Whether the region was not detached from in order, so that it had to be recovered.
     was_dirty: bool,
+    /// Whether its core was brought back of the volume for this process to attach it.
+    was_brought_back: bool,
     attachment: Arc<Attachment>,
 }
 
@@ -139,7 +149,26 @@ impl Store {
         })?;
         // First what the region consists of, then that it is in order.
         self.attachment.sync()?;
+        let life = self.fs().core().life();
+        let durable = self.attachment.sync_if_last();
         self.fs().core().detach()?;
-        self.attachment.sync()
+        self.attachment.sync()?;
+        let closed = self.attachment.close_backing(life);
+        durable.and(closed)
+    }
+
+    /// Makes all that was done in the store durable on its volume, if it has one; on other media it
+    /// is as durable as it gets already.
+    ///
+    /// # Errors
+    /// Those of the volume: nothing since its failure may count.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.fs().sync_all()?)
+    }
+
+    /// Who waits until what he has done is durable; none for a store without a volume.
+    #[must_use]
+    pub fn sync_mode(&self) -> Option<sync_mode::SyncMode> {
+        self.settings.volume.as_ref().map(|at| at.sync)
     }
 }

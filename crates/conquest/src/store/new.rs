@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use super::sync_mode::SyncMode;
+
 /// Where a new store's core is put.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum CorePlace {
@@ -19,7 +21,8 @@ pub enum CorePlace {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Medium {
-    /// What the core's file is: `dax` on persistent memory, `disk` on a disk, otherwise `ram`.
+    /// What the core's file is: `dax` on persistent memory, `disk` on a disk, otherwise `logged`
+    /// with a volume, and `ram` without one.
     #[default]
     Auto,
     /// RAM that is lost when the machine stops.
@@ -30,6 +33,9 @@ pub enum Medium {
     Dax,
     /// An ordinary file on a disk: a last resort.
     Disk,
+    /// RAM whose changes are made durable on the store's volume, of which it is brought back after
+    /// a restart of the machine.
+    Logged,
 }
 
 impl fmt::Display for Medium {
@@ -40,6 +46,7 @@ impl fmt::Display for Medium {
             Medium::Battery => "battery",
             Medium::Dax => "dax",
             Medium::Disk => "disk",
+            Medium::Logged => "logged",
         })
     }
 }
@@ -64,9 +71,11 @@ impl FromStr for Medium {
             "battery" => Ok(Medium::Battery),
             "dax" => Ok(Medium::Dax),
             "disk" => Ok(Medium::Disk),
-            _ => {
-                Err(Unknown { expected: "auto, ram, battery, dax or disk", found: text.to_owned() })
-            }
+            "logged" => Ok(Medium::Logged),
+            _ => Err(Unknown {
+                expected: "auto, ram, battery, dax, disk or logged",
+                found: text.to_owned(),
+            }),
         }
     }
 }
@@ -141,6 +150,22 @@ impl Default for Placement {
     }
 }
 
+/// The devices of a new store's volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum VolumePlace {
+    /// A file of so many bytes in the store's directory, all of which is written.
+    Size(u64),
+    /// These: block devices and files that are there, which must be empty unless what is in the way
+    /// is lost by the user's wish.
+    Devices {
+        /// Their names.
+        paths: Vec<PathBuf>,
+        /// Whether each of them has everything.
+        mirror: bool,
+    },
+}
+
 /// What a new store is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewStore {
@@ -155,6 +180,10 @@ pub struct NewStore {
     pub size: u64,
     /// What the core is kept on.
     pub medium: Medium,
+    /// Where its volume is; none for a store that has none.
+    pub volume: Option<VolumePlace>,
+    /// Who waits until what he has done is durable on the volume.
+    pub sync: SyncMode,
     /// Most bytes in a regular file, up to 2^63 - 1.
     pub file_size_max: u64,
     /// Percentage of the space that only callers with `CAP_SYS_RESOURCE` may use: up to 50.
@@ -186,6 +215,8 @@ impl Default for NewStore {
             size_max: 0,
             size: 0,
             medium: Medium::Auto,
+            volume: None,
+            sync: SyncMode::default(),
             file_size_max: i64::MAX as u64,
             reserve: 1,
             placement: Placement::default(),

@@ -114,9 +114,9 @@ pub(crate) fn medium_on(path: &Path, kind: &MediumKind, wanted: Medium) -> Resul
     };
     let remedy = match (wanted, natural) {
         (Medium::Auto, _) => return Ok(natural),
-        (Medium::Battery, Medium::Ram) => return Ok(Medium::Battery),
+        (wanted @ (Medium::Battery | Medium::Logged), Medium::Ram) => return Ok(wanted),
         (wanted, natural) if wanted == natural => return Ok(natural),
-        (Medium::Ram | Medium::Battery, _) => "name a file on a tmpfs with --core",
+        (Medium::Ram | Medium::Battery | Medium::Logged, _) => "name a file on a tmpfs with --core",
         (Medium::Dax, _) => "name persistent memory with --core: a device, or a file on DAX",
         (Medium::Disk, _) => "name a file on a disk with --core",
     };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use conquest_format::geometry::SUPERBLOCKS;
+use conquest_format::geometry::{SUPERBLOCKS, Shape};
 use conquest_format::inode::Owner;
 use conquest_format::superblock::{SIZE, Superblock};
 use conquest_format::{Geometry, Offset, fs};
@@ -12,12 +12,14 @@ use conquest_fs::open::bury;
 use conquest_fs::{Clock, FileSystem, NewFileSystem, finish_intent};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::host::Host;
+use conquest_pm::log::ask_keeper_to_leave;
 use conquest_pm::media::{MapOptions, Mapped, Medium, OsHost, Source};
 use conquest_pm::memory::Memory;
 use conquest_pm::{Access, Options, Region, superblock};
 
 use super::attached::{Attached, attached};
 use super::new::NewStore;
+use super::volume::Image;
 use crate::{Fs, Id, OwnNamespace, Result, id, machine};
 
 /// Sleep between two tries to hold others off.
@@ -28,10 +30,17 @@ pub(crate) fn clock() -> Clock {
     Box::new(|| i64::try_from(machine::now()).unwrap_or(i64::MAX))
 }
 
-/// Makes a region with an empty file system on the file `path`, which is made, or is a device.
-pub(crate) fn make(path: &Path, new: &NewStore, region: &NewRegion) -> Result<()> {
+/// Makes a region with an empty file system on the file `path`, which is made, or is a device, and
+/// on its `image`, if it is to have one.
+pub(crate) fn make(
+    path: &Path,
+    new: &NewStore,
+    region: &NewRegion,
+    image: Option<&Arc<Image>>,
+) -> Result<()> {
     Region::create(Source::from(path), new.mode & 0o777, region)?;
-    let core = open(path, Access::default(), Options::default())?;
+    let options = Options { make_durable: image.map(Image::maker), ..Options::default() };
+    let core = open(path, Access::default(), options)?;
     let key = id::random().map_err(crate::error::failed(path, "ask for random numbers"))?;
     let (low, high) = key.split_at(8);
     let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
@@ -46,7 +55,33 @@ pub(crate) fn make(path: &Path, new: &NewStore, region: &NewRegion) -> Result<()
         reserve: new.reserve,
     };
     FileSystem::make(&core, &files, &clock())?;
+    if let Some(image) = image {
+        image.sync(&core)?;
+    }
     Ok(core.detach()?)
+}
+
+/// Makes the file `path` the region that `image` is of, and that is to be `new`; readable as a new
+/// store's core would be.
+pub(crate) fn bring_back(
+    path: &Path,
+    store: &NewStore,
+    new: &NewRegion,
+    image: &Image,
+) -> Result<()> {
+    let medium = Arc::new(Medium::create(Source::from(path), store.mode & 0o777)?);
+    let geometry = geometry_of(new.shape)?;
+    let host = OsHost::new(Arc::clone(&medium), &geometry)?;
+    let memory = Mapped::map(&medium, geometry.len(), &MapOptions::default())?;
+    image.restore(&memory, &host, path)?;
+    Ok(())
+}
+
+fn geometry_of(shape: Shape) -> Result<Geometry> {
+    let found = shape.max_groups;
+    let (what, expected) = ("superblock", "a valid shape");
+    let corrupt = conquest_pm::Error::Corrupt { what, offset: Offset::NONE, expected, found };
+    Ok(Geometry::new(shape).ok_or(corrupt)?)
 }
 
 /// Attaches the region on `path`.
@@ -116,29 +151,34 @@ pub(crate) enum Hold {
 pub(crate) fn hold(path: &Path, patience: Duration) -> Result<Hold> {
     let medium = Arc::new(Medium::open(Source::from(path))?);
     let superblock = peek(&medium)?;
-    let geometry = Geometry::new(superblock.shape).ok_or(conquest_pm::Error::Corrupt {
-        what: "superblock",
-        offset: Offset::NONE,
-        expected: "a valid shape",
-        found: superblock.shape.max_groups,
-    })?;
+    let geometry = geometry_of(superblock.shape)?;
     let host = OsHost::new(Arc::clone(&medium), &geometry)?;
-    let since = Instant::now();
-    let claim = loop {
-        match host.claim_attach()? {
-            Some(claim) => break claim,
-            None if since.elapsed() > patience => return Ok(Hold::Busy(since.elapsed())),
-            None => std::thread::sleep(NAP),
-        }
-    };
-    // What was seen before the claim may have changed; its shape stays.
-    let superblock = peek(&medium)?;
     let map = MapOptions { read_only: Some(geometry.volatile()), ..MapOptions::default() };
     let memory = Mapped::map(&medium, geometry.len(), &map)?;
-    if host.is_anyone_attached()? {
-        return Ok(Hold::Attached(attached(&memory, &host, &geometry, superblock.tag())?));
+    let since = Instant::now();
+    loop {
+        let is_over = since.elapsed() > patience;
+        let Some(claim) = host.claim_attach()? else {
+            if is_over {
+                return Ok(Hold::Busy(since.elapsed()));
+            }
+            std::thread::sleep(NAP);
+            continue;
+        };
+        // What was seen before the claim may have changed; its shape stays.
+        let superblock = peek(&medium)?;
+        if !host.is_anyone_attached()? {
+            return Ok(Hold::Held(Box::new(Held { superblock, geometry, memory, _claim: claim })));
+        }
+        let who = attached(&memory, &host, &geometry, superblock.tag())?;
+        if is_over || !who.iter().all(|process| process.is_keeper) {
+            return Ok(Hold::Attached(who));
+        }
+        // Which takes the claim for a moment.
+        drop(claim);
+        ask_keeper_to_leave(&memory, &geometry);
+        std::thread::sleep(NAP);
     }
-    Ok(Hold::Held(Box::new(Held { superblock, geometry, memory, _claim: claim })))
 }
 
 /// The superblock of the region on `path`.

@@ -11,6 +11,7 @@ use toml_edit::{Document, DocumentMut, Item, Table};
 use super::directory::{self, SETTINGS};
 use super::identity::{FileId, device_of, device_text};
 use super::new::{Medium, Placement, Preset};
+use super::sync_mode::SyncMode;
 use crate::error::failed;
 use crate::{Error, Id, Result};
 
@@ -50,6 +51,19 @@ impl Home {
     }
 }
 
+/// Where a store's volume is, and how it is used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct VolumeAt {
+    /// Its identity.
+    pub(crate) uuid: Id,
+    /// Its devices; names that are not from the root begin in the store's directory.
+    pub(crate) devices: Vec<PathBuf>,
+    /// The directory in memory that its index is in, for all processes.
+    pub(crate) index: PathBuf,
+    /// Who waits until what he has done is durable.
+    pub(crate) sync: SyncMode,
+}
+
 /// What `store.toml` says.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -61,6 +75,8 @@ pub(crate) struct Settings {
     /// Where the core is, if not in the store's directory.
     pub(crate) core: Option<PathBuf>,
     pub(crate) placement: Placement,
+    /// Its volume, if it has one.
+    pub(crate) volume: Option<VolumeAt>,
     pub(crate) home: Home,
     pub(crate) live: Live,
     /// The core that is about to replace the live one: whichever of both is in place counts.
@@ -124,6 +140,10 @@ impl Settings {
                 threshold: placement.number("threshold")?,
                 preset: placement.parsed::<Preset>("preset")?,
             },
+            volume: match reader.table.contains_key("volume") {
+                true => Some(volume(&reader.table("volume")?)?),
+                false => None,
+            },
             home: Home { path: home.text("path")?.into(), inode: home.number("inode")? },
             live: live(&reader.table("live")?)?,
             next: match reader.table.contains_key("next") {
@@ -154,6 +174,10 @@ impl Settings {
             put(placement, "threshold", self.placement.threshold);
             set(placement, "preset", self.placement.preset.to_string());
         });
+        match &self.volume {
+            Some(volume) => change(root, "volume", |table| put_volume(table, volume)),
+            None => _ = root.remove("volume"),
+        }
         change(root, "home", |home| {
             set(home, "path", self.home.path.to_string_lossy().into_owned());
             put(home, "inode", self.home.inode);
@@ -194,6 +218,27 @@ fn live(reader: &Reader<'_>) -> Result<Live> {
         boot: reader.parsed("boot")?,
         file: FileId { device, inode: reader.number("inode")? },
     })
+}
+
+fn volume(reader: &Reader<'_>) -> Result<VolumeAt> {
+    let texts = reader.table.get("devices").and_then(Item::as_array).and_then(|all| {
+        let names = all.iter().map(|name| name.as_str().map(PathBuf::from));
+        names.collect::<Option<Vec<_>>>().filter(|names| !names.is_empty())
+    });
+    Ok(VolumeAt {
+        uuid: reader.parsed("uuid")?,
+        devices: texts.ok_or_else(|| reader.bad("devices", "is a list of names".to_owned()))?,
+        index: reader.text("index")?.into(),
+        sync: reader.parsed("sync")?,
+    })
+}
+
+fn put_volume(table: &mut Table, volume: &VolumeAt) {
+    let names = volume.devices.iter().map(|path| path.to_string_lossy().into_owned());
+    set(table, "uuid", volume.uuid.to_string());
+    set(table, "devices", names.collect::<toml_edit::Array>());
+    set(table, "index", volume.index.to_string_lossy().into_owned());
+    set(table, "sync", volume.sync.to_string());
 }
 
 fn put_live(table: &mut Table, live: &Live) {
@@ -304,6 +349,12 @@ fn sample() -> Settings {
         medium: Medium::Ram,
         core: Some("/dev/shm/core".into()),
         placement: Placement::default(),
+        volume: Some(VolumeAt {
+            uuid: Id([7; 16]),
+            devices: vec!["volume".into(), "/dev/disk".into()],
+            index: "/dev/shm".into(),
+            sync: SyncMode::default(),
+        }),
         home: Home { path: "/store".into(), inode: 6 },
         live,
         next: None,
@@ -335,6 +386,7 @@ mod tests {
             assert_eq!((read.uuid, read.created, read.medium), (settings.uuid, 5, Medium::Ram));
             assert_eq!((read.core, read.placement), (settings.core, settings.placement));
             assert_eq!((read.home, read.live, read.next), (settings.home, settings.live, next));
+            assert_eq!(read.volume, settings.volume);
         }
     }
 

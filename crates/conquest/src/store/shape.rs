@@ -2,6 +2,7 @@
 
 use conquest_format::GROUP;
 use conquest_format::geometry::{GROUPS_MAX, Geometry, Shape};
+use conquest_format::log::CHUNK;
 use conquest_format::volatile::{lane, lock, slot};
 
 use super::new::NewStore;
@@ -24,6 +25,10 @@ const BYTES_PER_LOCK: u64 = 4096;
 const BYTES_PER_CHUNK: u64 = 64 << 10;
 const BYTES_PER_CHUNK_OF_DEVICE: u64 = 4 << 20;
 const CHUNKS_LEAST: u64 = 256;
+/// Chunks of the log for each lane, at least.
+const LOG_PER_LANE: u64 = 3;
+/// Chunks of the log that are enough for any core: 64 MiB.
+const LOG_MOST: u64 = 1024;
 /// Room for 3.6 million.
 const CHUNKS_MOST: u64 = 1 << 16;
 
@@ -54,6 +59,13 @@ pub(crate) fn shape(new: &NewStore, size_max: u64, processors: u32) -> Result<Sh
     }
     let chunks = chunks_for(size_max, BYTES_PER_CHUNK);
     Ok(Shape { max_groups, lanes, slots, locks, chunks, log: 0 })
+}
+
+/// The same with a log: a 64th of the core, and room enough for each lane to have some of its own.
+pub(crate) fn with_log(shape: Shape) -> Shape {
+    let least = u64::from(shape.lanes) * LOG_PER_LANE;
+    let chunks = shape.max_groups * GROUP / 64 / CHUNK;
+    Shape { log: chunks.clamp(least, LOG_MOST.max(least)) as u32, ..shape }
 }
 
 /// Locks that inodes share. If every lane changes an inode, `lanes^2 / 2` pairs might collide; with

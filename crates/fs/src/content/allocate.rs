@@ -64,7 +64,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         loop {
             match self.try_allocate(who, file, how, &range) {
                 Err(Error::Core(conquest_pm::Error::Again)) => {}
-                allocated => return allocated,
+                allocated => return self.done(allocated?),
             }
         }
     }

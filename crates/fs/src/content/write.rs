@@ -83,7 +83,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         loop {
             match self.try_write(who, file, begin, fill) {
                 Err(Error::Core(conquest_pm::Error::Again)) => {}
-                written => return written,
+                written => return self.done(written?),
             }
         }
     }

@@ -65,8 +65,7 @@ pub struct How {
     /// Makes a file without a name in the directory, with `create`'s permissions: `O_TMPFILE`.
     /// With `exclusive` it never gets one.
     pub temporary: bool,
-    /// Writes are durable when they return: `O_DSYNC` or `O_SYNC`. They are in any case, as far as
-    /// the medium goes; so this changes nothing.
+    /// Writes are durable when they return: `O_DSYNC` or `O_SYNC`.
     pub sync: bool,
 }
 

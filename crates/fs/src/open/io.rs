@@ -35,6 +35,22 @@ pub(super) fn is_look_due(inode: &Inode, is_old: bool) -> bool {
     (!is_seen || is_old) && inode.flags & flag::NOATIME == 0
 }
 
+/// How bytes are written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WriteManner {
+    /// At the end, wherever that is.
+    pub(super) appends: bool,
+    /// They are durable when the call returns.
+    pub(super) sync: bool,
+}
+
+impl WriteManner {
+    /// As `open` has it, if nothing else is asked for.
+    fn of(open: &OpenFile, appends: bool) -> WriteManner {
+        WriteManner { appends, sync: open.how.sync }
+    }
+}
+
 impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Whether a look through `open` at the content of `inode` is to be noted.
     pub(super) fn notes_access(&self, open: &OpenFile, inode: &Inode) -> bool {
@@ -106,7 +122,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         bytes: &[u8],
     ) -> Result<usize> {
         open.check_writable()?;
-        self.write_through(who, open, Some(at), self.status(open).append, Fill::Bytes(bytes))
+        let manner = WriteManner::of(open, self.status(open).append);
+        self.write_through(who, open, Some(at), manner, Fill::Bytes(bytes))
     }
 
     /// Writes `bytes` from the position on, as `write`, and moves the position past them; with
@@ -116,26 +133,30 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// As [`Self::write_at`].
     pub fn write_next(&self, who: &Credentials, open: &OpenFile, bytes: &[u8]) -> Result<usize> {
         open.check_writable()?;
-        self.write_through(who, open, None, self.status(open).append, Fill::Bytes(bytes))
+        let manner = WriteManner::of(open, self.status(open).append);
+        self.write_through(who, open, None, manner, Fill::Bytes(bytes))
     }
 
-    /// Writes `fill` from `at` on, or from the position, which is moved then; or, if it `appends`,
-    /// at the end: how many bytes. The file is open for writing.
+    /// Writes `fill` from `at` on, or from the position, which is moved then; or at the end: how
+    /// many bytes. The file is open for writing.
     pub(super) fn write_through(
         &self,
         who: &Credentials,
         open: &OpenFile,
         at: Option<u64>,
-        appends: bool,
+        manner: WriteManner,
         fill: Fill<'_>,
     ) -> Result<usize> {
         let from = match at {
-            _ if appends => Some(WriteAt::End),
+            _ if manner.appends => Some(WriteAt::End),
             Some(at) => Some(WriteAt::Offset(at)),
             None => None,
         };
         let moved = at.is_none().then_some(open);
         let (_, len) = self.write_fill(who, open.file, Begin { from, moved }, fill)?;
+        if manner.sync {
+            self.sync_all()?;
+        }
         Ok(len as usize)
     }
 

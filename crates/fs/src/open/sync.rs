@@ -1,8 +1,8 @@
 //! Making durable what was done: `fsync`, `fdatasync`, `syncfs` and `sync_file_range`.
 //!
-//! Every operation is as durable as it can get on the store's medium when it returns: so there is
-//! nothing to do but to tell whether the medium has failed. What an operation survives is a
-//! property of the medium, and the same with and without a call of these.
+//! On most media every operation is as durable as it can get when it returns: there is nothing to
+//! do but to tell whether the medium has failed. A region with a log is made durable: all that was
+//! committed before, of whatever file, so a file's name and earlier renames are durable with it.
 
 use conquest_access::Errno;
 use conquest_pm::host::Host;
@@ -17,17 +17,25 @@ const RANGE_FLAGS: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
     | libc::SYNC_FILE_RANGE_WAIT_AFTER;
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
-    /// What `fsync` and `fdatasync` do with `open`, and `syncfs` with its whole store: whether all
-    /// that was done is as durable as it can get.
+    /// What `fsync` and `fdatasync` do with `open`: makes all that was done as durable as it can
+    /// get.
     ///
     /// # Errors
-    /// `EBADF` if it is open for its name only; [`conquest_pm::Error::Failed`] if the medium has
-    /// failed: nothing since then may count.
+    /// `EBADF` if it is open for its name only; those of [`Self::sync_all`].
     pub fn sync(&self, open: &OpenFile) -> Result<()> {
         if open.how.path_only {
             return Err(Errno::EBADF.into());
         }
-        Ok(self.core().check_health()?)
+        self.sync_all()
+    }
+
+    /// What `syncfs` does: makes all that was done in the store as durable as it can get.
+    ///
+    /// # Errors
+    /// [`conquest_pm::Error::Failed`] if the medium has failed, [`conquest_pm::Error::NotDurable`]
+    /// if the volume has: nothing since then may count.
+    pub fn sync_all(&self) -> Result<()> {
+        Ok(self.core().make_durable()?)
     }
 
     /// What `sync_file_range` does: [`Self::sync`], whatever the range of bytes.

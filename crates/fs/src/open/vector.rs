@@ -11,15 +11,16 @@ use conquest_pm::memory::Memory;
 use crate::buffer::Buffer;
 use crate::content::{Fill, Parts, STEP, copy_out};
 use crate::inode::FileId;
+use crate::open::io::WriteManner;
 use crate::open::{CALL_MAX, OpenFile};
 use crate::{FileSystem, Result};
 
 /// Most buffers of a call, as in Linux.
 pub const BUFFERS_MAX: usize = 1024;
 
-/// `RWF_` flags. All that were written are durable in any case, so that these change nothing:
-/// `HIPRI`, `DSYNC` and `SYNC`.
-const NO_EFFECT: u32 = (libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC) as u32;
+/// `RWF_` flags.
+const SYNC: u32 = (libc::RWF_DSYNC | libc::RWF_SYNC) as u32;
+/// This one changes nothing.
 const HIPRI: u32 = libc::RWF_HIPRI as u32;
 const NOWAIT: u32 = libc::RWF_NOWAIT as u32;
 const APPEND: u32 = libc::RWF_APPEND as u32;
@@ -31,6 +32,8 @@ struct Manner {
     appends: bool,
     /// Whether it fails rather than wait.
     no_wait: bool,
+    /// Whether what it writes is durable when it returns.
+    sync: bool,
 }
 
 /// Where a call begins, and how many bytes it moves at most: the kernel's checks of its arguments.
@@ -198,12 +201,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             return Err(Errno::EOPNOTSUPP.into());
         }
         let fill = Fill::Parts(Parts::new(parts, len));
-        self.write_through(who, open, at, manner.appends, fill)
+        let manner = WriteManner { appends: manner.appends, sync: manner.sync };
+        self.write_through(who, open, at, manner, fill)
     }
 
     /// What `flags` mean for a call on `open`.
     fn manner(&self, open: &OpenFile, flags: u32) -> Result<Manner> {
-        if flags & !(NO_EFFECT | NOWAIT | APPEND | NOAPPEND) != 0 {
+        if flags & !(HIPRI | SYNC | NOWAIT | APPEND | NOAPPEND) != 0 {
             return Err(Errno::EOPNOTSUPP.into());
         }
         if flags & (APPEND | NOAPPEND) == APPEND | NOAPPEND {
@@ -217,6 +221,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             appends = false;
         }
-        Ok(Manner { appends, no_wait: flags & NOWAIT != 0 })
+        let sync = open.how.sync || flags & SYNC != 0;
+        Ok(Manner { appends, no_wait: flags & NOWAIT != 0, sync })
     }
 }

@@ -25,12 +25,14 @@
 
 mod checkpoint;
 mod chunk;
+mod keeper;
 mod lead;
 mod record;
 mod replay;
 mod seal;
 
 pub use checkpoint::Begun;
+pub use keeper::{Lag, ask_keeper_to_leave, keeper_slot};
 pub use lead::Lead;
 pub use replay::{Replay, Replayed};
 pub use seal::{Copied, Sealed};
@@ -42,26 +44,45 @@ use core::sync::atomic::Ordering;
 use conquest_format::log::{FIRST, State, chunk as header, head, lane};
 use conquest_format::{Geometry, Offset};
 
+use crate::Result;
 use crate::core::Core;
 use crate::host::Host;
 use crate::memory::Memory;
+use crate::thread::Open;
 
-/// Makes the log of a new region that has the layout `geometry`, if that has one: the first record
-/// gets number `first`.
-pub(crate) fn make<M: Memory>(memory: &M, geometry: &Geometry, first: u64) {
+/// What the log of a region begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The number of its first record.
+    pub first: u64,
+    /// Times that it was made again of its volume.
+    pub incarnation: u64,
+}
+
+impl Origin {
+    /// That of a region that was not there before.
+    pub const NEW: Origin = Origin { first: FIRST, incarnation: 0 };
+}
+
+/// Makes the log of a new region that has the layout `geometry`, if that has one.
+pub(crate) fn make<M: Memory>(memory: &M, geometry: &Geometry, origin: Origin) {
     let shape = geometry.shape();
     if shape.log == 0 {
         return;
     }
     let set = |at: Offset, value| memory.store(at, value, Ordering::Relaxed);
     for (word, value) in [
-        (head::NEXT, first),
-        (head::DURABLE, first),
+        (head::NEXT, origin.first),
+        (head::DURABLE, origin.first),
         (head::USED, 0),
         (head::HELD_BACK, 0),
         (head::ROTOR, 0),
         (head::LEADER, 0),
         (head::PAGES, 0),
+        (head::INCARNATION, origin.incarnation),
+        (head::KEEPER, 0),
+        (head::KEEPER_ASKED, 0),
+        (head::DURABLE_AT, 0),
     ] {
         set(geometry.log_head(word), value);
     }
@@ -75,8 +96,6 @@ pub(crate) fn make<M: Memory>(memory: &M, geometry: &Geometry, first: u64) {
         }
     }
 }
-
-pub(crate) const FIRST_SEQUENCE: u64 = FIRST;
 
 impl<M: Memory, H: Host> Core<M, H> {
     /// Whether the region has a log.
@@ -93,6 +112,29 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Below which number all records are durable.
     pub fn durable(&self) -> u64 {
         self.log_word(head::DURABLE, Ordering::Acquire)
+    }
+
+    /// Times that the region was made again of its volume: of two, the later one goes on.
+    pub fn incarnation(&self) -> u64 {
+        self.log_word(head::INCARNATION, Ordering::Relaxed)
+    }
+
+    /// Makes all that was committed when this is called durable, if the region's medium needs
+    /// anything for that: a region with a log does.
+    ///
+    /// # Errors
+    /// [`Error::NotDurable`](crate::Error::NotDurable), [`Error::Failed`](crate::Error::Failed).
+    pub fn make_durable(&self) -> Result<()> {
+        // A forked child becomes a process of its own.
+        self.note_thread();
+        let _open = Open::new();
+        self.enter()?;
+        match &self.options.make_durable {
+            Some(make_durable) if self.is_logged() && self.durable() < self.next_sequence() => {
+                make_durable(self)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn log_word(&self, word: u64, order: Ordering) -> u64 {

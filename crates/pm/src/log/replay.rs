@@ -17,6 +17,7 @@ use conquest_format::{GROUP_PAGES, Geometry, LINE, Offset, PAGE, WORD};
 
 use crate::attach::{NewRegion, make_numbered};
 use crate::host::Host;
+use crate::log::Origin;
 use crate::memory::Memory;
 use crate::{Error, Result};
 
@@ -42,8 +43,7 @@ pub struct Replayed {
 }
 
 impl<'m, M: Memory, H: Host> Replay<'m, M, H> {
-    /// Begins with a region that is to be `new`, and in which the next record is to have number
-    /// `next`.
+    /// Begins with a region that is to be `new`, and whose log is to begin as `origin` says.
     ///
     /// # Errors
     /// [`Error::Shape`], and those of the host.
@@ -52,9 +52,9 @@ impl<'m, M: Memory, H: Host> Replay<'m, M, H> {
         host: &'m H,
         path: &'m Path,
         new: &NewRegion,
-        next: u64,
+        origin: Origin,
     ) -> Result<Self> {
-        let geometry = make_numbered(memory, host, path, new, next)?;
+        let geometry = make_numbered(memory, host, path, new, origin)?;
         let groups = new.groups.clamp(1, new.shape.max_groups);
         let chunks = memory.load(STATE_CHUNKS, Ordering::Relaxed);
         Ok(Replay { memory, host, path, new: new.clone(), geometry, groups, chunks })

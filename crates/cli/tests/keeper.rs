@@ -1,0 +1,232 @@
+//! The keeper of a store with a volume: what it makes durable, when it comes, and when it goes.
+// Helpers fail as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use conquest::{Attach, KeeperProgram, Store};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use support::{LIMIT, assert_quiet, command, conquest, finish, printed, refused, text};
+
+/// Says to a child of these tests which store to write to.
+const ROLE: &str = "CONQUEST_TEST_WRITER";
+
+/// A directory on the disk with a store that has a volume; both are gone at the end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str, options: &[&str]) -> Place {
+        let path = PathBuf::from(format!("/var/tmp/conquest-keeper-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        let place = Place(path);
+        let mut all = vec!["mkfs", "-q", "--size-max", "32M", "--volume", "128M"];
+        all.extend(options);
+        let store = place.store();
+        all.push(&store);
+        assert_quiet(&conquest(all));
+        place
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.0.join("store")
+    }
+
+    fn store(&self) -> String {
+        self.directory().to_str().unwrap().to_owned()
+    }
+
+    fn info(&self) -> serde_json::Value {
+        serde_json::from_str(&printed(["info", "--json", &self.store()])).unwrap()
+    }
+
+    /// The keeper, once it has said who it is.
+    fn keeper(&self) -> Pid {
+        let path = self.directory().join("keeper.lock");
+        let mut found = None;
+        until("a keeper", || {
+            let number = std::fs::read_to_string(&path).unwrap_or_default().trim().parse().ok();
+            found = number.and_then(Pid::from_raw).filter(|pid| test_kill_process(*pid).is_ok());
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Takes away what is in RAM, as a power failure does.
+    fn power_cut(&self) {
+        let core = std::fs::read_link(self.directory().join("core")).unwrap();
+        std::fs::remove_file(core).unwrap();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = conquest(["destroy", "--yes", &self.store()]);
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < LIMIT, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn is_gone(process: Pid) -> bool {
+    test_kill_process(process).is_err()
+}
+
+/// A child that has written the file `name`, and waits for its end without any other sign of life.
+fn writer(place: &Place, name: &str) -> Child {
+    let sign = place.0.join(format!("{name}.sign"));
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "as_child", "--nocapture", "--test-threads=1"]);
+    child.env(ROLE, format!("{}\n{name}\n{}", place.store(), sign.display()));
+    child.env("CONQUEST_PROGRAM", env!("CARGO_BIN_EXE_conquest"));
+    let child = child.stdout(Stdio::null()).spawn().unwrap();
+    until("a sign", || sign.exists());
+    child
+}
+
+#[test]
+fn as_child() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let [store, name, sign] = role.lines().collect::<Vec<_>>().try_into().unwrap();
+    let store = Store::attach(Path::new(store), &Attach::default()).unwrap();
+    store.files().unwrap().write(format!("/{name}"), name).unwrap();
+    std::fs::write(sign, b"").unwrap();
+    std::thread::sleep(LIMIT);
+}
+
+fn end(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn what_nobody_waits_for_is_durable_after_the_interval_also_if_its_writer_is_dead() {
+    let place = Place::new("interval", &["--sync", "interval=100ms"]);
+    let child = writer(&place, "first");
+    let keeper = place.keeper();
+    end(child);
+    // It goes when it has nothing to do any more, and all is durable.
+    until("the keeper's end", || is_gone(keeper));
+    place.power_cut();
+    assert_eq!(printed(["cat", &format!("{}:/first", place.store())]), "first");
+    let child = writer(&place, "second");
+    let keeper = place.keeper();
+    // Nobody syncs but the keeper: seen without becoming one who does.
+    let looking = Attach { keeper: KeeperProgram::None, ..Attach::default() };
+    let store = Store::attach(&place.directory(), &looking).unwrap();
+    until("durability", || {
+        let stands = store.info().volume.unwrap();
+        stands.durable == stands.committed
+    });
+    drop(store);
+    // Both at once.
+    kill_process(keeper, Signal::KILL).unwrap();
+    end(child);
+    place.power_cut();
+    assert_eq!(printed(["cat", &format!("{}:/second", place.store())]), "second");
+}
+
+#[test]
+fn a_keeper_that_was_killed_is_followed_by_another_one() {
+    let place = Place::new("followed", &[]);
+    let child = writer(&place, "file");
+    let first = place.keeper();
+    let info = place.info();
+    assert_eq!(info["volume"]["keeper"], first.as_raw_nonzero().get());
+    assert_eq!(info["volume"]["sync"], "interval=1s");
+    let keepers = |info: &serde_json::Value| {
+        let attached = info["attached"].as_array().unwrap().iter();
+        attached.filter(|it| it["is_keeper"] == true).count()
+    };
+    until("it attaches", || keepers(&place.info()) == 1);
+    kill_process(first, Signal::KILL).unwrap();
+    until("its end", || is_gone(first));
+    let second = {
+        place.info();
+        place.keeper()
+    };
+    assert_ne!(first, second);
+    // There is one, however many ask for it.
+    let mut all: Vec<Child> = (0..8)
+        .map(|_| {
+            command(None)
+                .args(["ls", &format!("{}:/", place.store())])
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for child in &mut all {
+        assert!(support::wait(child).success());
+    }
+    assert_eq!(place.keeper(), second);
+    assert_eq!(keepers(&place.info()), 1);
+    end(child);
+    until("the keeper's end", || is_gone(second));
+}
+
+#[test]
+fn a_keeper_is_in_nobodys_way() {
+    let place = Place::new("in-the-way", &[]);
+    assert_quiet(&conquest(["mkdir", &format!("{}:/d", place.store())]));
+    let keeper = place.keeper();
+    let copy = place.0.join("copy");
+    let begin = Instant::now();
+    assert_quiet(&conquest(["save", &place.store(), copy.to_str().unwrap()]));
+    until("the keeper's end", || is_gone(keeper));
+    assert_eq!(printed(["ls", &format!("{}:/", place.store())]), "d\n");
+    let keeper = place.keeper();
+    assert_quiet(&conquest(["destroy", "--yes", &place.store()]));
+    assert!(begin.elapsed() < Duration::from_secs(60));
+    until("the keeper's end", || is_gone(keeper));
+    assert!(!place.directory().exists());
+}
+
+#[test]
+fn without_a_keeper_it_is_said_what_that_means() {
+    let place = Place::new("without", &["--sync", "fsync"]);
+    let empty = place.0.join("empty");
+    std::fs::write(&empty, b"no program").unwrap();
+    let mut info = command(None);
+    info.args(["info", &place.store()]).env("CONQUEST_PROGRAM", &empty);
+    let output = finish(info.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    assert_quiet(&output);
+    let said = text(&output.stdout);
+    assert!(said.contains("it has no keeper") && said.contains("fsync: all is durable"), "{said}");
+    assert_quiet(&conquest(["wait", "--durable", &place.store()]));
+    let said = refused(2, ["wait", &place.store()]);
+    assert!(said.contains("--durable"), "{said}");
+}
+
+#[test]
+fn a_volume_is_asked_for_by_its_size_or_its_devices() {
+    let place = Place::new("asked", &[]);
+    let disk = place.0.join("disk");
+    std::fs::write(&disk, vec![0; 128 << 20]).unwrap();
+    let store = place.0.join("other").to_str().unwrap().to_owned();
+    let disk = disk.to_str().unwrap();
+    let said = printed(["mkfs", "--size-max", "32M", "--volume", disk, &store]);
+    assert!(said.contains("power failure"), "{said}");
+    assert!(printed(["info", &store]).contains(disk));
+    let said = refused(1, ["mkfs", "--force", "--volume", "128M", "--size-max", "1G", &store]);
+    assert!(said.contains("bytes") && said.contains("volume"), "{said}");
+    for (options, says) in [
+        (["--volume", "128M", "--mirror", "--size-max", "32M"], "--mirror takes two"),
+        (["--sync", "always", "--medium", "ram", "--force"], "--volume"),
+        (["--volume", "128M", "--sync", "sometimes", "--force"], "interval=TIME"),
+    ] {
+        let output = conquest(["mkfs"].into_iter().chain(options).chain([store.as_str()]));
+        assert!(text(&output.stderr).contains(says), "{options:?}: {output:?}");
+        assert!(!output.status.success());
+    }
+    let _ = conquest(["destroy", "--yes", &store]);
+}

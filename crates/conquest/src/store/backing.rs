@@ -1,0 +1,157 @@
+//! What makes an attached store durable: its core's image, on its volume.
+//!
+//! The volume is opened when it is needed first: many processes never wait for anything to be
+//! durable. A forked child opens it for itself.
+
+use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
+
+use conquest_pm::core::DurableMaker;
+use conquest_pm::media::{Mapped, OsHost};
+use conquest_pm::{Core, Region};
+
+use super::keeper::{self, Program};
+use super::settings::VolumeAt;
+use super::volume::{self, Image};
+use crate::{Error, Result};
+
+/// Pauses between looks whether another thread has opened the volume.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Milliseconds between looks whether there is a keeper.
+const LOOK: u64 = 1000;
+/// Longest wait for that.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An image, and which process of a line of descent has opened it.
+type Opened = (u32, Arc<Image>);
+
+/// The image of a core on a store's volume.
+pub(crate) struct Backing {
+    directory: PathBuf,
+    at: VolumeAt,
+    /// Which program is to keep the store.
+    keeper: Program,
+    opened: RwLock<Option<Opened>>,
+    /// Milliseconds from [`Self::since`] on at which it was seen to that there is a keeper.
+    looked: AtomicU64,
+    since: Instant,
+}
+
+impl std::fmt::Debug for Backing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Backing").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+impl Backing {
+    /// That of the store in `directory`, whose volume is `at`, and whose keeper is to be `keeper`.
+    pub(crate) fn new(directory: &Path, at: VolumeAt, keeper: Program) -> Arc<Backing> {
+        let (directory, opened) = (directory.to_owned(), RwLock::new(None));
+        let (looked, since) = (AtomicU64::new(0), Instant::now());
+        Arc::new(Backing { directory, at, keeper, opened, looked, since })
+    }
+
+    /// Whether the store has a keeper.
+    pub(crate) fn has_keeper(&self) -> bool {
+        keeper::present(&self.directory).is_some()
+    }
+
+    /// Sees to it that there is a keeper.
+    pub(crate) fn ensure_keeper(&self) {
+        if self.keeper != Program::None {
+            // Without one, `info` says what that means.
+            let (true | false) = keeper::ensure(&self.directory, &self.keeper);
+        }
+    }
+
+    /// The image, as the process that `core` is attached by has it.
+    pub(crate) fn image(&self, core: &Region) -> Result<Arc<Image>> {
+        let life = core.life().unwrap_or(u32::MAX);
+        let since = Instant::now();
+        // Never waiting for a lock: in a forked child it may be held by nobody.
+        while since.elapsed() < PATIENCE {
+            match self.opened.try_read().as_deref() {
+                Ok(Some((opener, image))) if *opener == life => return Ok(Arc::clone(image)),
+                Ok(_) => {}
+                Err(_) => {
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
+            }
+            let Ok(mut place) = self.opened.try_write() else {
+                std::thread::sleep(PAUSE);
+                continue;
+            };
+            if place.as_ref().is_some_and(|(opener, _)| *opener == life) {
+                continue;
+            }
+            let volume = Arc::new(volume::open(&self.directory, &self.at)?);
+            let image = Arc::new(Image::find(volume)?);
+            // What a parent has opened is the parent's.
+            let _parents = ManuallyDrop::new(place.replace((life, Arc::clone(&image))));
+            return Ok(image);
+        }
+        let holder = "another thread, which opens its volume".to_owned();
+        Err(Error::Busy { directory: self.directory.clone(), holder, waited: since.elapsed() })
+    }
+
+    /// Sees to it that there is a keeper, if nobody has for a second.
+    fn keep_keeper(&self) {
+        let now = self.since.elapsed().as_millis() as u64;
+        let looked = self.looked.load(Ordering::Relaxed);
+        let is_mine = now.saturating_sub(looked) >= LOOK
+            && self
+                .looked
+                .compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if is_mine {
+            self.ensure_keeper();
+        }
+    }
+
+    /// Makes all that was committed on `core` durable.
+    pub(crate) fn sync(&self, core: &Region) -> Result<()> {
+        core.check_health()?;
+        self.keep_keeper();
+        if core.durable() >= core.next_sequence() {
+            return Ok(());
+        }
+        Ok(self.image(core)?.sync(core)?)
+    }
+
+    /// What an attached core is given, so that it can make itself durable.
+    pub(crate) fn maker(self: &Arc<Backing>) -> DurableMaker<Mapped, OsHost> {
+        let backing = Arc::clone(self);
+        Box::new(move |core: &Core<Mapped, OsHost>| {
+            backing.sync(core).map_err(|error| conquest_pm::Error::NotDurable {
+                path: core.path().to_owned(),
+                reason: error.to_string(),
+            })
+        })
+    }
+
+    /// Closes the volume, if this process has it open and nobody uses it.
+    pub(crate) fn close(&self, life: Option<u32>) -> Result<()> {
+        let opened = match self.opened.try_write() {
+            Ok(mut place) => place.take(),
+            Err(_) => None,
+        };
+        let Some((opener, image)) = opened else {
+            return Ok(());
+        };
+        if Some(opener) != life {
+            let _parents = ManuallyDrop::new(image);
+            return Ok(());
+        }
+        let volume = Arc::into_inner(image).map(Image::into_volume).and_then(Arc::into_inner);
+        volume.map_or(Ok(()), |volume| Ok(volume.close()?))
+    }
+}
+
+/// What a core with a log is given that has no volume: nothing of it is ever durable.
+pub(crate) fn forgetful() -> DurableMaker<Mapped, OsHost> {
+    Box::new(|core: &Core<Mapped, OsHost>| core.set_durable(core.next_sequence()))
+}

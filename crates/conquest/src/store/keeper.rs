@@ -1,0 +1,203 @@
+//! The keeper of a store with a volume: a process that makes durable what nobody waits for, writes
+//! checkpoints, and cleans the volume.
+//!
+//! Whoever attaches the store, or waits for something to be durable, sees to it that there is one:
+//! it holds a lock on a file, which ends with it. It leaves when nobody else has the store
+//! attached, and when it is asked to, by who wants the store for himself; then all is durable.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::directory::{KEEPER, SETTINGS};
+use super::sync_mode::SyncMode;
+use super::{Attach, Store};
+use crate::error::failed;
+use crate::{Error, Result};
+
+/// Names the program that is to be the keeper, if it is not found otherwise.
+const VARIABLE: &str = "CONQUEST_PROGRAM";
+/// Its name.
+const PROGRAM: &str = "conquest";
+/// The command of the program.
+pub(crate) const COMMAND: &str = "keeper";
+/// How often it looks whether it is needed, if it has nothing else to do.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often it has been seen that nobody needs it before it leaves: a build has moments without
+/// any process.
+const LOOKS: u32 = 2;
+/// For how long others may be seen to look whether there is a keeper.
+const LOOKED_AT: Duration = Duration::from_millis(200);
+/// Bytes of the log with which a checkpoint is written.
+const LOG_LONG: u64 = 32 << 20;
+
+/// Which program keeps a store.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Program {
+    /// The one that `CONQUEST_PROGRAM` names, `conquest` beside the running program, or in the
+    /// directories of `PATH`.
+    #[default]
+    Search,
+    /// This one.
+    Path(PathBuf),
+    /// None: what nobody waits for becomes durable when somebody does, or detaches.
+    None,
+}
+
+impl Program {
+    fn path(&self) -> Option<PathBuf> {
+        match self {
+            Program::None => None,
+            Program::Path(path) => Some(path.clone()),
+            Program::Search => {
+                let named = std::env::var_os(VARIABLE).map(PathBuf::from);
+                let beside = std::env::current_exe().ok().map(|path| path.with_file_name(PROGRAM));
+                let search = std::env::var_os("PATH").unwrap_or_default();
+                let searched = std::env::split_paths(&search).map(|path| path.join(PROGRAM));
+                named.into_iter().chain(beside).chain(searched).find(|path| path.is_file())
+            }
+        }
+    }
+}
+
+/// The file that the keeper of the store in `directory` has locked.
+fn open_lock(directory: &Path) -> Result<File> {
+    let path = directory.join(KEEPER);
+    let mode = std::fs::metadata(directory.join(SETTINGS)).map_or(0o600, |found| found.mode());
+    let mut options = File::options();
+    options.read(true).write(true).create(true).mode(mode & 0o777);
+    let opened = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path);
+    opened.map_err(failed(&path, "open the keeper's lock"))
+}
+
+/// The process that keeps the store in `directory`, as it says; 0 if it did not. None if there is
+/// no keeper.
+pub(crate) fn present(directory: &Path) -> Option<u32> {
+    let file = File::open(directory.join(KEEPER)).ok()?;
+    match file.try_lock_shared() {
+        Ok(()) => None,
+        Err(_) => {
+            let mut text = String::new();
+            let _read = file.take(20).read_to_string(&mut text);
+            Some(text.trim().parse().unwrap_or(0))
+        }
+    }
+}
+
+/// Sees to it that the store in `directory` has a keeper, which is `program`; whether it will have
+/// one. Waits until it has been started, not until it is at work.
+pub(crate) fn ensure(directory: &Path, program: &Program) -> bool {
+    if present(directory).is_some() {
+        return true;
+    }
+    let Some(path) = program.path() else {
+        return false;
+    };
+    // It starts the keeper, and ends: so the keeper is nobody's child.
+    let mut command = Command::new(path);
+    command.arg0(PROGRAM).arg(COMMAND).arg("--start").arg("--").arg(directory);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.process_group(0).status().is_ok_and(|status| status.success())
+}
+
+/// Keeps the store in `directory`, until nobody else has it attached, or another keeper is there.
+/// The calling thread is the process's first one.
+///
+/// # Errors
+/// Those of attaching the store; those of its volume, which others then meet as well.
+pub fn keep(directory: &Path) -> Result<()> {
+    let lock = open_lock(directory)?;
+    if !lock_alone(directory, &lock)? {
+        return Ok(());
+    }
+    let how = Attach { keeper: Program::None, keep_from_swap: false, ..Attach::default() };
+    let store = Store::attach(directory, &how)?;
+    let core = std::sync::Arc::clone(store.fs().core());
+    core.become_keeper();
+    let Some(backing) = store.attachment().backing.clone() else {
+        let what = "it has no volume, so there is nothing to keep";
+        return Err(Error::VolumeRule { directory: directory.to_owned(), what });
+    };
+    let image = backing.image(&core)?;
+    let keeper = Keeper { store: &store, image: &image };
+    let kept = image.volume().with_keeper(|| {
+        while keeper.work()? {
+            // Who comes now finds no keeper, or is found.
+            lock.unlock().map_err(failed(&directory.join(KEEPER), "unlock it"))?;
+            if !core.is_anyone_else_at_work()? || !lock_alone(directory, &lock)? {
+                break;
+            }
+        }
+        Ok(())
+    });
+    drop(image);
+    // What could not be made durable is told, and the lock ends last.
+    kept.and(store.detach())
+}
+
+/// Locks the keeper's lock, which others have for a moment when they look whether there is a
+/// keeper; false if another one has it.
+fn lock_alone(directory: &Path, mut lock: &File) -> Result<bool> {
+    let since = Instant::now();
+    loop {
+        match lock.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if since.elapsed() < LOOKED_AT => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => {
+                return Err(failed(&directory.join(KEEPER), "lock it")(error));
+            }
+        }
+    }
+    // For messages only.
+    let text = format!("{}\n", std::process::id());
+    let _signed = lock.set_len(0).and_then(|()| lock.rewind());
+    let _signed = lock.write_all(text.as_bytes());
+    Ok(true)
+}
+
+struct Keeper<'s> {
+    store: &'s Store,
+    image: &'s super::volume::Image,
+}
+
+impl Keeper<'_> {
+    /// Works until it is asked to leave, or nobody needs it, which is true.
+    fn work(&self) -> Result<bool> {
+        let core = self.store.fs().core();
+        let interval = match self.store.sync_mode() {
+            Some(SyncMode::Interval(interval)) => interval,
+            _ => LOOK,
+        };
+        let (mut looked, mut idle, mut is_asked) = (Instant::now(), 0, false);
+        while idle < LOOKS && !is_asked {
+            is_asked = core.await_leave(interval.min(LOOK));
+            if matches!(self.store.sync_mode(), Some(SyncMode::Interval(_))) {
+                self.image.sync(core)?;
+            }
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                self.checkpoint_if_long()?;
+                idle = if core.is_anyone_else_at_work()? { 0 } else { idle + 1 };
+            }
+        }
+        self.image.sync(core)?;
+        self.checkpoint_if_long()?;
+        Ok(!is_asked)
+    }
+
+    fn checkpoint_if_long(&self) -> Result<()> {
+        let root = self.image.root()?;
+        if (root.log_end - root.log_start) * 512 > LOG_LONG {
+            self.image.checkpoint(self.store.fs().core())?;
+        }
+        Ok(())
+    }
+}

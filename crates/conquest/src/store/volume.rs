@@ -1,0 +1,145 @@
+//! A store's volume: made, opened, and told from any other.
+
+use std::path::{Path, PathBuf};
+
+use conquest_flash::device::{Device, FileDevice};
+use conquest_flash::{NewVolume, OpenOptions, create_at, open_device};
+use conquest_format::geometry::{Geometry, Shape};
+use conquest_format::volume::{Arrangement, UNIT};
+use conquest_pm::media::{Mapped, OsHost};
+
+use super::directory::{self, VOLUME, partial};
+use super::new::{NewStore, VolumePlace};
+use super::settings::VolumeAt;
+use crate::error::failed;
+use crate::{Error, Id, Result, machine};
+
+/// A volume that this process has open.
+pub(crate) type Volume = conquest_flash::Volume<Mapped, OsHost>;
+/// The image of a core on it.
+pub(crate) type Image = conquest_image::Image<Mapped, OsHost>;
+
+/// Processes that can have a store's volume open at once.
+const PROCESSES: u32 = 256;
+/// Where the index of a volume is put: what every Linux system has for shared memory.
+const INDEX: &str = "/dev/shm";
+/// Bytes at both ends of a device that have to be zeros for it to be empty.
+const ENDS: u64 = 65536;
+/// Bytes that a volume has at least for the core's log, besides its image.
+const LOG_LEAST: u64 = 32 << 20;
+
+/// What `store.toml` is to say of the volume that `new` asks for, of the store in `directory`.
+pub(crate) fn planned(directory: &Path, new: &NewStore) -> Result<Option<VolumeAt>> {
+    let Some(place) = &new.volume else {
+        return Ok(None);
+    };
+    let uuid = Id::random().map_err(failed(directory, "ask for random numbers"))?;
+    let devices = match place {
+        VolumePlace::Size(_) => vec![PathBuf::from(VOLUME)],
+        VolumePlace::Devices { paths, .. } => {
+            let from_root = |path: &PathBuf| {
+                let path = std::fs::canonicalize(path).map_err(failed(path, "find it"))?;
+                match path.to_str() {
+                    Some(_) => Ok(path),
+                    None => {
+                        let what = "its name is not UTF-8".to_owned();
+                        Err(Error::Untrusted { path, what })
+                    }
+                }
+            };
+            paths.iter().map(from_root).collect::<Result<_>>()?
+        }
+    };
+    Ok(Some(VolumeAt { uuid, devices, index: INDEX.into(), sync: new.sync }))
+}
+
+/// Makes the volume `at` for `new`, in `directory`. Files that are about to be made are noted in
+/// `made`.
+pub(crate) fn make(
+    directory: &Path,
+    at: &VolumeAt,
+    new: &NewStore,
+    made: &mut Vec<PathBuf>,
+) -> Result<()> {
+    let is_mirror = matches!(new.volume, Some(VolumePlace::Devices { mirror: true, .. }));
+    let arrangement = if is_mirror { Arrangement::Mirrored } else { Arrangement::Striped };
+    let volume = NewVolume { uuid: at.uuid.0, created: machine::now(), arrangement, segment: None };
+    let Some(VolumePlace::Size(size)) = new.volume else {
+        for path in &at.devices {
+            check_empty(path, new.force)?;
+        }
+        return Ok(create_at(&at.devices, &volume, new.force)?);
+    };
+    let path = directory.join(VOLUME);
+    let temporary = partial(&path);
+    made.push(temporary.clone());
+    directory::remove(&temporary)?;
+    let size = size.next_multiple_of(UNIT);
+    let file = FileDevice::create(&temporary, size, new.mode & 0o777, &mut |_| {});
+    drop(file.map_err(failed(&temporary, "make the volume"))?);
+    let opened = std::fs::File::open(&temporary).map_err(failed(&temporary, "open it"))?;
+    directory::own(&temporary, &opened, new.mode, new.owner)?;
+    create_at(&[&temporary], &volume, false)?;
+    made.push(path.clone());
+    directory::put_in_place(&temporary, &path)
+}
+
+/// Refuses a device that may hold something, unless that is to be lost.
+fn check_empty(path: &Path, force: bool) -> Result<()> {
+    let device = open_device(path)?;
+    let len = ENDS.min(device.len());
+    let mut bytes = vec![0; len as usize];
+    for at in [0, device.len() - len] {
+        device.read(at, &mut bytes).map_err(failed(path, "read it"))?;
+        if !force && bytes.iter().any(|&byte| byte != 0) {
+            return Err(Error::NotEmpty { device: path.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// The devices of the volume `at`, of the store in `directory`.
+fn devices(directory: &Path, at: &VolumeAt) -> Vec<PathBuf> {
+    at.devices.iter().map(|path| directory.join(path)).collect()
+}
+
+/// Opens the volume `at` of the store in `directory`.
+pub(crate) fn open(directory: &Path, at: &VolumeAt) -> Result<Volume> {
+    let options =
+        OpenOptions { directory: at.index.clone(), processes: PROCESSES, ..OpenOptions::default() };
+    let volume = Volume::open(&devices(directory, at), &options)?;
+    let found = volume.identity().map_or(Id([0; 16]), |identity| Id(identity.uuid));
+    if found == at.uuid {
+        return Ok(volume);
+    }
+    let (directory, device, expected) = (directory.to_owned(), volume.name(), at.uuid);
+    // The error to report is that it is another one.
+    let _closed = volume.close();
+    Err(Error::VolumeOfAnother { directory, device, expected, found })
+}
+
+/// Refuses a volume that can't hold all that a core of `shape` can have.
+pub(crate) fn check_size(volume: &Volume, shape: Shape) -> Result<()> {
+    let info = volume.info()?;
+    let found = info.capacity * info.unit;
+    let core = Geometry::new(shape).map_or(0, |geometry| geometry.len());
+    // Its log as large as a quarter of it, and not too small.
+    let expected = core + (core / 4).max(LOG_LEAST);
+    match found >= expected {
+        true => Ok(()),
+        false => Err(Error::TooSmall { core: volume.name(), expected, found }),
+    }
+}
+
+/// Takes away what the volume `at`, which nobody needs any more, has in memory, and its file, if it
+/// is one of the store in `directory`. Other devices keep what is on them.
+pub(crate) fn clear(directory: &Path, at: &VolumeAt) -> Result<()> {
+    if let Ok(volume) = open(directory, at) {
+        // The last one to close it frees its memory.
+        let _closed = volume.close();
+    }
+    for path in at.devices.iter().filter(|path| path.as_os_str() == VOLUME) {
+        directory::remove(&directory.join(path))?;
+    }
+    Ok(())
+}

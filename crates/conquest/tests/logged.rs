@@ -1,0 +1,462 @@
+//! Stores whose core is in RAM and outlives it on a volume: what is there after a restart of the
+//! machine, and what is refused.
+// Helpers fail as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use conquest::{
+    Attach, CorePlace, Error, KeeperProgram, Medium, NewStore, OpenOptions, RestoreOptions,
+    SaveOptions, Store, SyncMode, VolumePlace, restore, save,
+};
+use conquest_peers::child::fork;
+use conquest_testkit::Rng;
+use support::{
+    Temporary, attach, await_file, check, core_of, ends_well, kill, names, populate, role, small,
+    start, text, tree, write_file,
+};
+
+const VOLUME: u64 = 96 << 20;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn logged() -> NewStore {
+    NewStore { volume: Some(VolumePlace::Size(VOLUME)), ..small() }
+}
+
+fn made(place: &Temporary) -> PathBuf {
+    let directory = place.path().join("store");
+    Store::make(&directory, &logged()).unwrap();
+    directory
+}
+
+/// Attaches it without a keeper.
+fn alone(directory: &Path) -> Store {
+    try_alone(directory).unwrap()
+}
+
+fn try_alone(directory: &Path) -> Result<Store, Error> {
+    Store::attach(directory, &Attach { keeper: KeeperProgram::None, ..Attach::default() })
+}
+
+/// The index of the store's volume, if it is in memory.
+fn indexes(directory: &Path) -> Vec<PathBuf> {
+    let settings = std::fs::read_to_string(directory.join("store.toml")).unwrap();
+    let uuid = settings.split("[volume]").nth(1).unwrap().split('"').nth(1).unwrap();
+    let uuid: String = uuid.chars().filter(|c| *c != '-').collect();
+    let all = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.to_string_lossy().contains(&uuid)).collect()
+}
+
+/// Takes away what is in RAM, as a power failure does. Nobody has the store attached.
+fn power_cut(directory: &Path) {
+    let _was_there = std::fs::remove_file(core_of(directory));
+    for index in indexes(directory) {
+        std::fs::remove_file(index).unwrap();
+    }
+}
+
+#[test]
+fn as_child() {
+    let Some(role) = role() else { return };
+    let words: Vec<&str> = role.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        // Makes files, of which the last ones are not durable, and waits for its end.
+        ["lose", directory, sign] => {
+            let store = alone(Path::new(directory));
+            populate(store.fs(), 3, 40);
+            write_file(store.fs(), "durable", b"as of fsync");
+            store.sync().unwrap();
+            write_file(store.fs(), "lost", b"since fsync");
+            std::fs::write(sign, b"").unwrap();
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        // Makes files one after the other, and says of each that it is durable.
+        ["serve", directory, number, log] => serve(Path::new(directory), number, Path::new(log)),
+        ["fork", directory] => forks(Path::new(directory)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Opens the volume, and has children that make files durable as well.
+fn forks(directory: &Path) {
+    let store = alone(directory);
+    write_file(store.fs(), "parent", b"1");
+    store.sync().unwrap();
+    for number in 0..3 {
+        let child = || {
+            // One that has done nothing yet, and one that has.
+            if number > 0 {
+                write_file(store.fs(), &format!("child {number}"), b"2");
+            }
+            store.sync().unwrap();
+            write_file(store.fs(), &format!("child {number} again"), b"3");
+            store.sync().unwrap();
+        };
+        fork(child).wait();
+        write_file(store.fs(), &format!("parent {number}"), b"4");
+        store.sync().unwrap();
+    }
+    store.detach().unwrap();
+}
+
+#[test]
+fn a_forked_child_opens_the_volume_itself() {
+    let place = Temporary::on_disk("forked");
+    let directory = made(&place);
+    assert!(ends_well(start(&["fork", text(&directory)])));
+    power_cut(&directory);
+    assert_eq!(names(alone(&directory).fs()).len(), 9);
+}
+
+/// Makes and replaces files, and notes each that was made durable, until it is killed.
+fn serve(directory: &Path, number: &str, log: &Path) {
+    let store = alone(directory);
+    let files = store.files().unwrap();
+    let mut log = std::fs::File::options().append(true).create(true).open(log).unwrap();
+    let mut rng = Rng::new(u64::from(std::process::id()));
+    for count in 0_u64.. {
+        let name = format!("/{number}-{}-{count}", std::process::id());
+        let bytes = vec![count as u8; rng.below(20_000) as usize];
+        let temporary = format!("{name}.new");
+        let mut file = files.create(&temporary).unwrap();
+        file.write_all(&bytes).unwrap();
+        files.rename(&temporary, &name).unwrap();
+        file.sync_all().unwrap();
+        writeln!(log, "{name} {} {}", bytes.len(), count as u8).unwrap();
+        if rng.below(4) == 0 && count > 3 {
+            let old = format!("/{number}-{}-{}", std::process::id(), count - 3);
+            // It is noted before it is gone: it may be there or not from now on.
+            writeln!(log, "{old} gone").unwrap();
+            files.remove_file(&old).unwrap();
+        }
+    }
+}
+
+#[test]
+fn all_is_there_again_after_everybody_has_detached_and_the_power_was_cut() {
+    let place = Temporary::on_disk("again");
+    let directory = made(&place);
+    let mut expected = Default::default();
+    for round in 0..4 {
+        let store = alone(&directory);
+        let stands = store.info().volume.unwrap();
+        assert_eq!((stands.was_brought_back, stands.incarnation), (round > 0, round));
+        assert_eq!(tree(store.fs()), expected);
+        populate(store.fs(), round, 50);
+        check(store.fs());
+        expected = tree(store.fs());
+        store.detach().unwrap();
+        assert_eq!(indexes(&directory), Vec::<PathBuf>::new());
+        power_cut(&directory);
+    }
+    let store = alone(&directory);
+    assert_eq!(tree(store.fs()), expected);
+    check(store.fs());
+    store.detach().unwrap();
+    Store::destroy(&directory, PATIENCE).unwrap();
+    assert!(!directory.exists());
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_power_cut_and_what_came_then_is_not() {
+    let place = Temporary::on_disk("synced");
+    let (directory, sign) = (made(&place), place.path().join("sign"));
+    let child = start(&["lose", text(&directory), text(&sign)]);
+    await_file(&sign);
+    // The death of a process alone loses nothing.
+    let store = alone(&directory);
+    let expected = tree(store.fs());
+    assert!(expected.contains_key("lost"));
+    kill(child);
+    drop(store);
+    power_cut(&directory);
+    let store = alone(&directory);
+    // That was the last one to go, and it made everything durable.
+    assert_eq!(tree(store.fs()), expected);
+    store.detach().unwrap();
+    std::fs::remove_file(&sign).unwrap();
+    Store::make(&directory, &NewStore { force: true, ..logged() }).unwrap();
+    let child = start(&["lose", text(&directory), text(&sign)]);
+    await_file(&sign);
+    kill(child);
+    power_cut(&directory);
+    let store = alone(&directory);
+    let names = names(store.fs());
+    assert!(names.contains(&"durable".to_owned()) && !names.contains(&"lost".to_owned()));
+    check(store.fs());
+}
+
+/// The files that `log` says are there for sure, and those that may be there.
+fn noted(log: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut there, mut maybe) = (BTreeSet::new(), BTreeSet::new());
+    for line in std::fs::read_to_string(log).unwrap().lines() {
+        match line.strip_suffix(" gone") {
+            Some(name) => {
+                let found: Vec<String> = there
+                    .iter()
+                    .filter(|it: &&String| it.starts_with(&format!("{name} ")))
+                    .cloned()
+                    .collect();
+                there.retain(|it| !found.contains(it));
+                maybe.extend(found);
+            }
+            None => _ = there.insert(line.to_owned()),
+        }
+    }
+    (there, maybe)
+}
+
+#[test]
+fn nothing_that_was_acknowledged_is_lost_when_all_are_killed_and_the_power_is_cut() {
+    let place = Temporary::on_disk("acknowledged");
+    let directory = made(&place);
+    let mut rng = Rng::new(9);
+    let logs: Vec<PathBuf> =
+        (0..3).map(|number| place.path().join(format!("log{number}"))).collect();
+    for round in 0..10 {
+        let start_one = |(number, log): (usize, &PathBuf)| {
+            start(&["serve", text(&directory), &number.to_string(), text(log)])
+        };
+        let children: Vec<_> = logs.iter().enumerate().map(start_one).collect();
+        logs.iter().for_each(|log| await_file(log));
+        std::thread::sleep(Duration::from_millis(50 + rng.below(200)));
+        for child in children {
+            kill(child);
+            std::thread::sleep(Duration::from_millis(rng.below(20)));
+        }
+        if round % 3 < 2 {
+            power_cut(&directory);
+        }
+        let store = alone(&directory);
+        check(store.fs());
+        let files = store.files().unwrap();
+        for log in &logs {
+            let (there, _) = noted(log);
+            for line in there {
+                let words: Vec<&str> = line.split(' ').collect();
+                let bytes = files.read(words[0]).unwrap_or_else(|error| panic!("{line}: {error}"));
+                let (len, byte): (usize, u8) =
+                    (words[1].parse().unwrap(), words[2].parse().unwrap());
+                assert_eq!(bytes, vec![byte; len], "{line}");
+            }
+        }
+        store.detach().unwrap();
+    }
+    let acknowledged: usize = logs.iter().map(|log| noted(log).0.len()).sum();
+    assert!(acknowledged > 30, "{acknowledged}");
+}
+
+#[test]
+fn modes_say_who_waits() {
+    let place = Temporary::on_disk("modes");
+    let directory = place.path().join("store");
+    for (mode, waits) in [("interval=5s", false), ("fsync", false), ("always", true)] {
+        let sync: SyncMode = mode.parse().unwrap();
+        Store::make(&directory, &NewStore { sync, force: true, ..logged() }).unwrap();
+        let store = alone(&directory);
+        assert_eq!(store.sync_mode(), Some(sync));
+        let files = store.files().unwrap();
+        let is_durable = || {
+            let stands = store.info().volume.unwrap();
+            assert_eq!(stands.lag_bytes == 0, stands.durable == stands.committed, "{stands:?}");
+            stands.durable == stands.committed
+        };
+        assert!(is_durable());
+        let mut file = files.create("/file").unwrap();
+        assert_eq!(is_durable(), waits, "{mode}");
+        file.sync_data().unwrap();
+        assert!(is_durable());
+        file.write_all(b"bytes").unwrap();
+        assert_eq!(is_durable(), waits, "{mode}");
+        drop(file);
+        // Of one file, the one who opens it decides.
+        let synchronous = libc::O_DSYNC;
+        let mut file = OpenOptions::new();
+        file.write(true).custom_flags(synchronous);
+        let mut file = files.open_with("/file", &file).unwrap();
+        file.write_all(b"other").unwrap();
+        assert!(is_durable(), "{mode}");
+        files.create_dir("/directory").unwrap();
+        assert_eq!(is_durable(), waits, "{mode}");
+        files.open_dir("/directory").unwrap().sync_all().unwrap();
+        assert!(is_durable());
+    }
+}
+
+#[test]
+fn more_is_written_than_the_log_holds_without_anybody_asking() {
+    let place = Temporary::on_disk("more");
+    let directory = made(&place);
+    let store = alone(&directory);
+    let files = store.files().unwrap();
+    // The log has 12 chunks of 64 KiB.
+    for count in 0..400 {
+        let bytes = vec![count as u8; 30_000];
+        files.write(format!("/{}", count % 50), &bytes).unwrap();
+    }
+    for count in 0..20_000 {
+        files.write(format!("/small {}", count % 100), count.to_string()).unwrap();
+    }
+    let expected = tree(store.fs());
+    drop((files, store));
+    power_cut(&directory);
+    assert_eq!(tree(alone(&directory).fs()), expected);
+}
+
+#[test]
+fn a_core_that_was_brought_back_elsewhere_is_told_so() {
+    let place = Temporary::on_disk("elsewhere");
+    let directory = made(&place);
+    let old = alone(&directory);
+    write_file(old.fs(), "first", b"1");
+    old.sync().unwrap();
+    write_file(old.fs(), "second", b"2");
+    // As if another container had a memory of its own: the volume's index is shared, though.
+    std::fs::remove_file(core_of(&directory)).unwrap();
+    let new = alone(&directory);
+    assert_eq!(names(new.fs()), ["first"]);
+    let error = old.sync().unwrap_err().to_string();
+    assert!(error.contains("brought back") && error.contains("incarnation 1"), "{error}");
+    write_file(new.fs(), "third", b"3");
+    new.sync().unwrap();
+    drop(old);
+    new.detach().unwrap();
+    power_cut(&directory);
+    assert_eq!(names(alone(&directory).fs()), ["first", "third"]);
+}
+
+#[test]
+fn volumes_that_are_not_the_stores_are_refused_and_lose_nothing() {
+    let place = Temporary::on_disk("others");
+    let directory = made(&place);
+    let volume = directory.join("volume");
+    let older = place.path().join("older");
+    std::fs::copy(&volume, &older).unwrap();
+    let store = alone(&directory);
+    write_file(store.fs(), "file", b"bytes");
+    store.detach().unwrap();
+    let newer = place.path().join("newer");
+    std::fs::rename(&volume, &newer).unwrap();
+
+    // None at all. What is in RAM can be read.
+    let store = alone(&directory);
+    assert_eq!(names(store.fs()), ["file"]);
+    write_file(store.fs(), "not durable", b"");
+    let error = store.sync().unwrap_err();
+    assert_eq!(error.raw_os_error(), libc::EIO);
+    assert!(error.to_string().contains("volume"), "{error}");
+    assert!(store.detach().is_err());
+    std::fs::rename(core_of(&directory), core_of(&directory).with_extension("away")).unwrap();
+    let error = try_alone(&directory).unwrap_err().to_string();
+    assert!(error.contains("volume"), "{error}");
+
+    // Another store's.
+    let other = place.path().join("other");
+    Store::make(&other, &logged()).unwrap();
+    std::fs::copy(other.join("volume"), &volume).unwrap();
+    let error = try_alone(&directory).unwrap_err();
+    assert!(matches!(error, Error::VolumeOfAnother { .. }), "{error}");
+
+    // An older one of it: with the core that knows better, and without.
+    std::fs::copy(&older, &volume).unwrap();
+    std::fs::rename(core_of(&directory).with_extension("away"), core_of(&directory)).unwrap();
+    let store = alone(&directory);
+    let error = store.sync().unwrap_err().to_string();
+    assert!(error.contains("older copy"), "{error}");
+    assert!(store.detach().is_err());
+
+    // The right one.
+    std::fs::rename(&newer, &volume).unwrap();
+    let store = alone(&directory);
+    assert_eq!(names(store.fs()), ["file", "not durable"]);
+    store.detach().unwrap();
+    power_cut(&directory);
+    assert_eq!(names(alone(&directory).fs()), ["file", "not durable"]);
+}
+
+#[test]
+fn a_volume_is_for_cores_in_ram_and_as_large_as_they() {
+    let place = Temporary::on_disk("rules");
+    let directory = place.path().join("store");
+    let disk = CorePlace::Path(place.path().join("core"));
+    for (new, says) in [
+        (NewStore { medium: Medium::Logged, ..small() }, "needs a volume"),
+        (NewStore { medium: Medium::Ram, ..logged() }, "for cores in RAM"),
+        (NewStore { core: disk, ..logged() }, "for cores in RAM"),
+        (NewStore { volume: Some(VolumePlace::Size(40 << 20)), ..small() }, "bytes"),
+        (NewStore { volume: Some(VolumePlace::Size(4096)), ..small() }, "small"),
+    ] {
+        let error = Store::make(&directory, &new).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+        assert!(!directory.exists(), "{error}");
+    }
+    let device = place.path().join("device");
+    std::fs::write(&device, vec![7; VOLUME as usize]).unwrap();
+    let paths = vec![device.clone()];
+    let new = NewStore { volume: Some(VolumePlace::Devices { paths, mirror: false }), ..small() };
+    let error = Store::make(&directory, &new).unwrap_err();
+    assert!(matches!(error, Error::NotEmpty { .. }), "{error}");
+    Store::make(&directory, &NewStore { force: true, ..new }).unwrap();
+    let store = alone(&directory);
+    assert_eq!(store.info().volume.unwrap().devices, [std::fs::canonicalize(&device).unwrap()]);
+    write_file(store.fs(), "file", b"bytes");
+    store.detach().unwrap();
+    power_cut(&directory);
+    assert_eq!(names(alone(&directory).fs()), ["file"]);
+    Store::destroy(&directory, PATIENCE).unwrap();
+    assert!(device.exists());
+}
+
+#[test]
+fn a_store_is_saved_and_restored_as_one_without_a_volume() {
+    let place = Temporary::on_disk("saved");
+    let (directory, copy) = (made(&place), place.path().join("copy"));
+    let store = alone(&directory);
+    populate(store.fs(), 5, 60);
+    let expected = tree(store.fs());
+    store.detach().unwrap();
+    // Its core comes back for that.
+    power_cut(&directory);
+    save(&directory, &copy, SaveOptions::default()).unwrap();
+    let error = restore(&copy, &directory, RestoreOptions::default()).unwrap_err();
+    assert!(matches!(error, Error::VolumeRule { .. }), "{error}");
+    Store::destroy(&directory, PATIENCE).unwrap();
+    restore(&copy, &directory, RestoreOptions::default()).unwrap();
+    let store = attach(&directory);
+    assert_eq!((store.info().medium, store.info().volume), (Medium::Ram, None));
+    assert_eq!(tree(store.fs()), expected);
+    // Nothing waits for what it has of a log.
+    let files = store.files().unwrap();
+    for count in 0..30_000 {
+        files.write(format!("/small {}", count % 100), count.to_string()).unwrap();
+    }
+    check(store.fs());
+}
+
+#[test]
+fn who_brings_a_core_back_may_die_at_any_moment() {
+    let place = Temporary::on_disk("bringing");
+    let directory = made(&place);
+    let store = alone(&directory);
+    populate(store.fs(), 5, 60);
+    let expected = tree(store.fs());
+    store.detach().unwrap();
+    let sign = place.path().join("sign");
+    let mut rng = Rng::new(4);
+    for _ in 0..12 {
+        power_cut(&directory);
+        let child = start(&["lose", text(&directory), text(&sign)]);
+        std::thread::sleep(Duration::from_millis(rng.below(60)));
+        kill(child);
+        let store = alone(&directory);
+        let found = tree(store.fs());
+        assert!(expected.iter().all(|(name, file)| found.get(name) == Some(file)));
+        check(store.fs());
+        store.detach().unwrap();
+    }
+}
