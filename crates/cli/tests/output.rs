@@ -151,12 +151,14 @@ fn programs_get_the_fields_that_are_documented() {
     printed(["ln", "-s", "a\u{7f}b", &format!("{store}:/link")]);
     let saved = scratch.join("saved").to_str().unwrap().to_owned();
     let root = format!("{store}:/");
+    let logged = scratch.join("logged").to_str().unwrap().to_owned();
+    printed(["mkfs", "--size-max", "16M", "--volume", "96M", &logged]);
     let answers = [
         ("ls", vec![printed(["ls", "--json", &root])]),
         ("tree", vec![printed(["tree", "--json", &root])]),
         ("stat", vec![printed(["stat", "--json", &root, &format!("{store}:/link")])]),
         ("df", vec![printed(["df", "--json", &store])]),
-        ("info", vec![printed(["info", "--json", &store])]),
+        ("info", vec![printed(["info", "--json", &store]), printed(["info", "--json", &logged])]),
         ("transfer", vec![printed(["import", "--verify", "--json", &tree, &inside])]),
         ("doctor", vec![printed(["doctor", "--json"])]),
         ("fsck", vec![printed(["fsck", "-n", "--json", &store])]),
@@ -170,6 +172,7 @@ fn programs_get_the_fields_that_are_documented() {
         ("volume-check", vec![printed(["volume", "check", "--json", &disk])]),
     ]);
     let answers: Vec<_> = answers.collect();
+    printed(["destroy", "--yes", &logged]);
     let documented = documented();
     let schemas: BTreeSet<&str> = answers.iter().map(|(schema, _)| *schema).collect();
     assert_eq!(schemas, documented.keys().map(String::as_str).collect());

@@ -127,11 +127,13 @@ fn serve(directory: &Path, number: &str, log: &Path) {
         file.write_all(&bytes).unwrap();
         files.rename(&temporary, &name).unwrap();
         file.sync_all().unwrap();
-        writeln!(log, "{name} {} {}", bytes.len(), count as u8).unwrap();
+        // As a whole, or not at all.
+        let line = format!("{name} {} {}\n", bytes.len(), count as u8);
+        log.write_all(line.as_bytes()).unwrap();
         if rng.below(4) == 0 && count > 3 {
             let old = format!("/{number}-{}-{}", std::process::id(), count - 3);
             // It is noted before it is gone: it may be there or not from now on.
-            writeln!(log, "{old} gone").unwrap();
+            log.write_all(format!("{old} gone\n").as_bytes()).unwrap();
             files.remove_file(&old).unwrap();
         }
     }

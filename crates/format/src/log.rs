@@ -66,7 +66,15 @@ pub mod head {
     pub const KEEPER_ASKED: u64 = 576;
     /// When records were made durable last, by the clock that orders nothing but itself.
     pub const DURABLE_AT: u64 = 640;
+    /// The group that those who wait now belong to: each who begins to write takes the next one.
+    pub const GROUP: u64 = 704;
+    /// Words that those who wait sleep on, on a line each: one for each [`GROUPS`](super::GROUPS)th
+    /// group. Counts, and changes when there is something to look at.
+    pub const BELLS: u64 = 768;
 }
+
+/// Groups of those who wait that sleep apart from each other.
+pub const GROUPS: u64 = 4;
 
 /// A lane's record in the log.
 pub mod lane {

@@ -71,6 +71,7 @@ pub(crate) fn take_lead<N: Memory, I: Host>(
     core: &Core<N, I>,
     is_over: impl Fn() -> bool,
 ) -> Option<Lead<'_, N, I>> {
+    let mut waiting = core.begin_waiting();
     let mut since = Instant::now();
     let mut seen = core.durable();
     while !is_over() {
@@ -78,11 +79,10 @@ pub(crate) fn take_lead<N: Memory, I: Host>(
         if now != seen {
             (seen, since) = (now, Instant::now());
         }
-        let waited = since.elapsed();
-        if let Some(lead) = core.lead(waited > PATIENCE) {
+        if let Some(lead) = core.lead(since.elapsed() > PATIENCE) {
             return Some(lead);
         }
-        core.await_durable(now, PATIENCE / 8);
+        waiting = core.wait_on(waiting, PATIENCE / 8);
     }
     None
 }

@@ -3,12 +3,16 @@
 //! Anybody may write at any time; that one does at a time is for speed: the others wait for him,
 //! and what they have committed meanwhile is written together by the next one. A dead leader is
 //! followed by whoever sees that; one who may be stopped, by whoever has waited long enough.
+//!
+//! Those who wait belong to a *group*: who takes the lead serves the present one, and those who
+//! come later are the next. When he is done, he wakes his group, and of the next one a single
+//! waiter, who leads it. So nobody wakes for what is not his, however many wait.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-use conquest_format::log::head;
-use conquest_format::{Offset, volatile};
+use conquest_format::log::{GROUPS, head};
+use conquest_format::{LINE, Offset, volatile};
 
 use crate::core::Core;
 use crate::host::Host;
@@ -19,6 +23,15 @@ use crate::memory::Memory;
 pub struct Lead<'c, M: Memory, H: Host> {
     core: &'c Core<M, H>,
     me: u64,
+    /// The group that comes after those who are served.
+    next: u64,
+}
+
+/// Somebody who waits: which group he is in, and what its bell had rung when he looked last.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    group: u64,
+    rung: u32,
 }
 
 impl<M: Memory, H: Host> Drop for Lead<'_, M, H> {
@@ -27,13 +40,38 @@ impl<M: Memory, H: Host> Drop for Lead<'_, M, H> {
         let (order, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         // Somebody else may have taken it.
         let (Ok(_) | Err(_)) = self.core.memory.compare_exchange(at, self.me, 0, order, failure);
-        self.core.memory.wake(self.core.geometry.log_head(head::DURABLE), u32::MAX);
+        for group in self.next + 1..self.next + GROUPS {
+            // Also those whose leader has died.
+            self.core.ring_bell_of(group, u32::MAX);
+        }
+        self.core.ring_bell_of(self.next, 1);
     }
 }
 
 impl<M: Memory, H: Host> Core<M, H> {
     fn leader_word(&self) -> Offset {
         self.geometry.log_head(head::LEADER)
+    }
+
+    fn bell(&self, group: u64) -> Offset {
+        self.geometry.log_head(head::BELLS + group % GROUPS * LINE)
+    }
+
+    fn ring_bell_of(&self, group: u64, count: u32) {
+        self.add_to_log_word(head::BELLS + group % GROUPS * LINE, 1, Ordering::AcqRel);
+        self.memory.wake(self.bell(group), count);
+    }
+
+    /// The calling thread waits from now on: for what was committed before.
+    pub fn begin_waiting(&self) -> Waiting {
+        // Who takes the lead later sees what was committed.
+        self.memory.full_fence();
+        self.look_at_bell(self.log_word(head::GROUP, Ordering::Acquire))
+    }
+
+    fn look_at_bell(&self, group: u64) -> Waiting {
+        let rung = self.memory.load(self.bell(group), Ordering::Acquire) as u32;
+        Waiting { group, rung }
     }
 
     /// Takes the lead, if nobody has it who is alive; or anyway, if `from_anyone`.
@@ -43,9 +81,12 @@ impl<M: Memory, H: Host> Core<M, H> {
         let is_free = leader == 0 || from_anyone || !self.may_lead(leader as u32);
         let me = u64::from(self.me());
         let (order, failure) = (Ordering::AcqRel, Ordering::Relaxed);
-        let is_taken =
-            is_free && self.memory.compare_exchange(at, leader, me, order, failure).is_ok();
-        is_taken.then_some(Lead { core: self, me })
+        if !is_free || self.memory.compare_exchange(at, leader, me, order, failure).is_err() {
+            return None;
+        }
+        let group = self.add_to_log_word(head::GROUP, 1, Ordering::AcqRel);
+        self.memory.full_fence();
+        Some(Lead { core: self, me, next: group.wrapping_add(1) })
     }
 
     /// Whether thread `leader` may still be at work.
@@ -60,10 +101,9 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.host.is_claimed(slot).unwrap_or(true)
     }
 
-    /// Sleeps while records below `durable`, and no others, are durable, until somebody gives the
-    /// lead up or this long.
-    pub fn await_durable(&self, durable: u64, timeout: Duration) {
-        let at = self.geometry.log_head(head::DURABLE);
-        self.memory.wait(at, durable as u32, timeout);
+    /// Sleeps until something has come since `waiting` was looked at last, or this long.
+    pub fn wait_on(&self, waiting: Waiting, timeout: Duration) -> Waiting {
+        self.memory.wait(self.bell(waiting.group), waiting.rung, timeout);
+        self.look_at_bell(waiting.group)
     }
 }

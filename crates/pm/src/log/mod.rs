@@ -33,7 +33,7 @@ mod seal;
 
 pub use checkpoint::Begun;
 pub use keeper::{Lag, ask_keeper_to_leave, keeper_slot};
-pub use lead::Lead;
+pub use lead::{Lead, Waiting};
 pub use replay::{Replay, Replayed};
 pub use seal::{Copied, Sealed};
 
@@ -41,8 +41,8 @@ pub(crate) use record::Building;
 
 use core::sync::atomic::Ordering;
 
-use conquest_format::log::{FIRST, State, chunk as header, head, lane};
-use conquest_format::{Geometry, Offset};
+use conquest_format::log::{FIRST, GROUPS, State, chunk as header, head, lane};
+use conquest_format::{Geometry, LINE, Offset};
 
 use crate::Result;
 use crate::core::Core;
@@ -83,8 +83,12 @@ pub(crate) fn make<M: Memory>(memory: &M, geometry: &Geometry, origin: Origin) {
         (head::KEEPER, 0),
         (head::KEEPER_ASKED, 0),
         (head::DURABLE_AT, 0),
+        (head::GROUP, 0),
     ] {
         set(geometry.log_head(word), value);
+    }
+    for number in 0..GROUPS {
+        set(geometry.log_head(head::BELLS + number * LINE), 0);
     }
     for number in 0..shape.lanes {
         set(geometry.log_lane(number).plus(lane::STATE), State::None.pack());

@@ -231,7 +231,6 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.memory.store(self.geometry.log_head(head::PAGES), 0, Ordering::Relaxed);
         let now = self.host.now();
         self.memory.store(self.geometry.log_head(head::DURABLE_AT), now, Ordering::Relaxed);
-        self.memory.wake(at, u32::MAX);
         self.free_chunks_below(cut);
         Ok(())
     }
