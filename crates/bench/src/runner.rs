@@ -318,10 +318,10 @@ impl Point<'_> {
         let is_device = matches!(alive.wanted.name, Name::Device(_));
         let are_twins = matches!(alive.wanted.name, Name::Twins(_));
         match self.experiment.on() {
-            On::Files if is_device && self.experiment.has_files() => {
+            On::Files | On::Durable if is_device && self.experiment.has_files() => {
                 return Some("it is a device and has no files");
             }
-            On::Files if are_twins => {
+            On::Files | On::Durable if are_twins => {
                 return Some("it is two file systems, for volume-filesystems");
             }
             On::Device if !is_device => return Some("it is no device (disk and loop are)"),
@@ -329,7 +329,7 @@ impl Point<'_> {
             On::Twins if !are_twins => {
                 return Some("it is not on a volume (volume-ext3, -ext4 and -xfs are)");
             }
-            On::Files | On::Device | On::Memory | On::Twins => {}
+            On::Files | On::Durable | On::Device | On::Memory | On::Twins => {}
         }
         self.experiment.lack(&alive.wanted.name)
     }

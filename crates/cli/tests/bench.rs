@@ -22,7 +22,7 @@ use support::{
     text, wait,
 };
 
-const EXPERIMENTS: [&str; 14] = [
+const EXPERIMENTS: [&str; 15] = [
     "sprite-small",
     "sprite-large-original",
     "sprite-large",
@@ -36,6 +36,7 @@ const EXPERIMENTS: [&str; 14] = [
     "metadata",
     "bundle",
     "shared-file",
+    "sync",
     "scaling",
 ];
 
@@ -87,15 +88,16 @@ fn smoke(targets: &str, experiments: &[&str], json: &Path) -> Value {
 fn targets_are_made_and_measured() {
     need_root();
     let scratch = Scratch::new();
-    let targets = "tmpfs,tmpfs-huge,ext2,ext3,ext4,fuse";
-    let found = smoke(targets, &["sprite-large"], &scratch.join("made.json"));
+    let targets = "tmpfs,tmpfs-huge,ext2,ext3,ext4,fuse,logged";
+    let found = smoke(targets, &["sprite-large", "sync"], &scratch.join("made.json"));
     for target in found["targets"].as_array().unwrap() {
         let options = target["options"].to_string();
         let has_device = options.contains("MiB loop device");
         let name = target["target"].as_str().unwrap();
         assert_eq!(has_device, name.starts_with("ext"), "{target}");
+        let is_durable = has_device || name == "logged";
         assert!(options.len() > 10, "{target}");
-        let survives = if has_device { "power-after-sync" } else { "process" };
+        let survives = if is_durable { "power-after-sync" } else { "process" };
         assert_eq!(target["survives"], survives, "{target}");
     }
     let memory = smoke("memory", &["sprite-large", "throughput"], &scratch.join("memory.json"));

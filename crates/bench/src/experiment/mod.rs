@@ -15,6 +15,7 @@ mod scaling;
 mod shared_file;
 mod sprite_large;
 mod sprite_small;
+mod sync;
 mod throughput;
 mod volume_amplification;
 mod volume_filesystems;
@@ -187,6 +188,8 @@ pub enum On {
     Memory,
     /// A file system on a volume, and the same on a bare device.
     Twins,
+    /// Files that are to be durable.
+    Durable,
 }
 
 impl On {
@@ -197,6 +200,7 @@ impl On {
             On::Files => &["ramfs", "tmpfs", "ext4", "conquest", "fuse"],
             On::Device => &["disk", "loop"],
             On::Memory => &["memory"],
+            On::Durable => &["ext4", "xfs", "logged"],
             On::Twins => &["volume-ext3", "volume-ext4", "volume-xfs"],
         }
     }
@@ -288,7 +292,7 @@ pub trait Experiment: Sync {
 }
 
 /// All of them.
-pub const ALL: [&dyn Experiment; 25] = [
+pub const ALL: [&dyn Experiment; 26] = [
     &sprite_small::SpriteSmall,
     &sprite_large::ORIGINAL,
     &sprite_large::CORRECTED,
@@ -302,6 +306,7 @@ pub const ALL: [&dyn Experiment; 25] = [
     &metadata::Metadata,
     &bundle::Bundle,
     &shared_file::SharedFile,
+    &sync::Sync,
     &scaling::Scaling,
     &volume_reads::VolumeReads,
     &volume_writes::VolumeWrites,

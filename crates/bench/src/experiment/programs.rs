@@ -336,9 +336,12 @@ impl Experiment for Program {
 
     fn lack(&self, target: &Name) -> Option<&'static str> {
         match target {
-            Name::Null | Name::SystemCall | Name::Memory | Name::Conquest | Name::Device(_) => {
-                Some("it has no directory, in which a program could work")
-            }
+            Name::Null
+            | Name::SystemCall
+            | Name::Memory
+            | Name::Conquest
+            | Name::Logged
+            | Name::Device(_) => Some("it has no directory, in which a program could work"),
             Name::Fuse | Name::Kernel(_) | Name::Directory(_) | Name::Twins(_) => {
                 (self.lack)(target)
             }

@@ -5,6 +5,7 @@ mod device;
 mod directory;
 mod floor;
 mod kernel;
+mod logged;
 mod mounted;
 mod room;
 mod server;
@@ -66,6 +67,8 @@ pub enum Name {
     Memory,
     /// A store, by the library.
     Conquest,
+    /// A store with a volume, by the library.
+    Logged,
     /// A store, mounted.
     Fuse,
     /// A file system of the kernel, made on the spot.
@@ -80,11 +83,12 @@ pub enum Name {
 
 impl Name {
     /// All that need no path.
-    pub const ALL: [Name; 18] = [
+    pub const ALL: [Name; 19] = [
         Name::Null,
         Name::SystemCall,
         Name::Memory,
         Name::Conquest,
+        Name::Logged,
         Name::Fuse,
         Name::Kernel(Kind::Ramfs),
         Name::Kernel(Kind::Tmpfs),
@@ -116,6 +120,7 @@ impl Name {
             Name::SystemCall => "syscall".into(),
             Name::Memory => "memory".into(),
             Name::Conquest => "conquest".into(),
+            Name::Logged => "logged".into(),
             Name::Fuse => "fuse".into(),
             Name::Kernel(kind) => kind.id().into(),
             Name::Twins(kind) => twins_id(*kind).into(),
@@ -132,6 +137,9 @@ impl Name {
             Name::SystemCall => "one system call that does nothing for each call: a floor",
             Name::Memory => "bytes are copied in memory of the process: a floor for transfers",
             Name::Conquest => "a store, by the library in the same process",
+            Name::Logged => {
+                "a store in RAM that is durable on a volume, by the library; on a loop device on a disk"
+            }
             Name::Fuse => "a store, mounted by conquest mount",
             Name::Kernel(kind) => kind.about(),
             Name::Twins(Kind::Ext3) => "ext3 (by the ext4 driver) on a volume and on a bare device",
@@ -149,6 +157,8 @@ impl Name {
         match self {
             Name::Null | Name::SystemCall | Name::Memory | Name::Directory(_) => None,
             Name::Conquest => None,
+            Name::Logged if !is_root => Some(ROOT_DEVICES.into()),
+            Name::Logged => device::lack(),
             Name::Fuse => lack_of_fuse(),
             Name::Twins(_) if !is_root => Some(ROOT_MOUNTS.into()),
             Name::Twins(kind) => kind.lack().or_else(lack_of_fuse),
@@ -180,6 +190,9 @@ fn twins_id(kind: Kind) -> &'static str {
 /// Why ordinary users can't have a file system of the kernel.
 pub const ROOT_MOUNTS: &str =
     "mounting needs root (run it by sudo, or measure a directory that is mounted)";
+
+/// Why ordinary users can't have a device for a volume.
+const ROOT_DEVICES: &str = "loop devices need root (run it by sudo)";
 
 /// A target, made and removed again and again.
 pub trait Target {
@@ -240,6 +253,7 @@ pub fn target(
         Name::SystemCall => Box::new(floor::Floor(Answering::SystemCall)),
         Name::Memory => Box::new(floor::Floor(Answering::Memory)),
         Name::Conquest => Box::new(store::StoreTarget::new(place("conquest")?)),
+        Name::Logged => Box::new(logged::Logged::new(place("logged")?, making.disk.clone())),
         Name::Fuse => {
             Box::new(mounted::Mounted::new(place("fuse")?, making.program.clone(), limit))
         }

@@ -32,13 +32,17 @@ pub(crate) fn core(directory: &Path) -> PathBuf {
     directory.join("core")
 }
 
+/// Bytes that a core has for `need`: also for inodes, names, trees, and slabs that are not full.
+pub(super) fn room(need: Need) -> u64 {
+    need.bytes + need.bytes / 4 + need.files * 1536 + (64 << 20)
+}
+
 /// Makes a store in the new directory `directory`, with its core beside it: what it was made with.
 ///
 /// # Errors
 /// Why it can't be made.
 pub(crate) fn make(directory: &Path, need: Need, owner: Option<(u32, u32)>) -> Result<Vec<String>> {
-    // Inodes, names, trees, and slabs that are not full.
-    let bytes = need.bytes + need.bytes / 4 + need.files * 1536 + (64 << 20);
+    let bytes = room(need);
     kernel::available("conquest", bytes)?;
     let new = NewStore {
         core: CorePlace::Path(core(directory)),
