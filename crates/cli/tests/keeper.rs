@@ -184,6 +184,9 @@ fn a_keeper_is_in_nobodys_way() {
     assert_quiet(&conquest(["save", &place.store(), copy.to_str().unwrap()]));
     until("the keeper's end", || is_gone(keeper));
     assert_eq!(printed(["ls", &format!("{}:/", place.store())]), "d\n");
+    let said = printed(["fsck", "--no-changes", &place.store()]);
+    assert!(said.contains("consistent"), "{said}");
+    assert_eq!(printed(["ls", &format!("{}:/", place.store())]), "d\n");
     let keeper = place.keeper();
     assert_quiet(&conquest(["destroy", "--yes", &place.store()]));
     assert!(begin.elapsed() < Duration::from_secs(60));

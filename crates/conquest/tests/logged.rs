@@ -60,6 +60,13 @@ fn power_cut(directory: &Path) {
     }
 }
 
+/// Who looks at it is told that nothing is made durable, and why.
+fn says_why(store: &Store, why: &str) {
+    let notes = store.info().notes;
+    let is_said = |note: &String| note.contains("made durable any more") && note.contains(why);
+    assert!(notes.iter().any(is_said), "{notes:?}");
+}
+
 #[test]
 fn as_child() {
     let Some(role) = role() else { return };
@@ -324,6 +331,7 @@ fn a_core_that_was_brought_back_elsewhere_is_told_so() {
     assert_eq!(names(new.fs()), ["first"]);
     let error = old.sync().unwrap_err().to_string();
     assert!(error.contains("brought back") && error.contains("incarnation 1"), "{error}");
+    says_why(&old, "brought back");
     write_file(new.fs(), "third", b"3");
     new.sync().unwrap();
     drop(old);
@@ -352,6 +360,7 @@ fn volumes_that_are_not_the_stores_are_refused_and_lose_nothing() {
     let error = store.sync().unwrap_err();
     assert_eq!(error.raw_os_error(), libc::EIO);
     assert!(error.to_string().contains("volume"), "{error}");
+    says_why(&store, "volume");
     assert!(store.detach().is_err());
     std::fs::rename(core_of(&directory), core_of(&directory).with_extension("away")).unwrap();
     let error = try_alone(&directory).unwrap_err().to_string();
@@ -370,6 +379,7 @@ fn volumes_that_are_not_the_stores_are_refused_and_lose_nothing() {
     let store = alone(&directory);
     let error = store.sync().unwrap_err().to_string();
     assert!(error.contains("older copy"), "{error}");
+    says_why(&store, "older copy");
     assert!(store.detach().is_err());
 
     // The right one.

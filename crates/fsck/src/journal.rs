@@ -1,6 +1,7 @@
 //! Journal lanes: what recovery would do with their records, done over the view.
 //!
-//! A record whose lane is armed and that matches its checksum has happened, so the state to check
+//! A record whose lane is armed and that matches its checksum has happened, or, in a region with a
+//! log, one that is committed there; so the state to check
 //! is the one after it. Lanes are taken one after the other, each with the bytes that those before
 //! it have left, as recovery does.
 
@@ -11,7 +12,7 @@ use conquest_format::fs::{DATA, PACKED_SIZES, cut, packed};
 use conquest_format::journal::{
     self, Action, CHECKSUM, COMMIT, Commit, ENTRIES, ENTRY, Entry, INTENT, ImagePart, PAGES_USED,
 };
-use conquest_format::{GROUP_PAGES, Geometry, Offset, WORD, checksum, geometry};
+use conquest_format::{GROUP_PAGES, Geometry, Offset, WORD, checksum, geometry, log};
 
 use crate::overlay::Overlay;
 use crate::report::{Counts, Findings, Hex};
@@ -109,13 +110,14 @@ impl<V: View + ?Sized> Replay<'_, '_, V> {
         if !commit.is_armed() {
             return commit.sequence;
         }
+        if self.geometry.shape().log != 0 {
+            self.settle_logged(number, commit, counts);
+            return commit.sequence;
+        }
         let found = self.bytes.load(lane.plus(CHECKSUM));
         match self.checksum(number, commit) {
             Some(expected) if expected == found => {
-                counts.records_pending += 1;
-                for index in 0..commit.entries {
-                    self.carry_out(number, lane.plus(ENTRIES + index * ENTRY));
-                }
+                self.carry_out_all(number, commit, counts);
             }
             expected => {
                 let expected = Hex(expected.unwrap_or(0));
@@ -124,6 +126,23 @@ impl<V: View + ?Sized> Replay<'_, '_, V> {
             }
         }
         commit.sequence
+    }
+
+    /// The same where the log says whether the record of lane `number` has happened.
+    fn settle_logged(&mut self, number: u32, commit: Commit, counts: &mut Counts) {
+        let at = self.geometry.log_lane(number).plus(log::lane::STATE);
+        let found = self.bytes.load(at);
+        match log::State::unpack(found) {
+            Some(log::State::Committed(_)) => self.carry_out_all(number, commit, counts),
+            _ => self.findings.add(Code::LaneDropped, 0, at, "a record in the log", Hex(found)),
+        }
+    }
+
+    fn carry_out_all(&mut self, number: u32, commit: Commit, counts: &mut Counts) {
+        counts.records_pending += 1;
+        for index in 0..commit.entries {
+            self.carry_out(number, self.geometry.lane(number).plus(ENTRIES + index * ENTRY));
+        }
     }
 
     /// The checksum of the record of lane `number`; none if its ranges are impossible.

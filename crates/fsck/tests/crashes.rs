@@ -10,6 +10,7 @@ use conquest_access::Removal;
 use conquest_format::{Geometry, PAGE};
 use conquest_fs::content::WriteAt;
 use conquest_fs::names::New;
+use conquest_fsck::Severity;
 use conquest_testkit::files::{
     self, ON_FULL, OPERATIONS, Op, SimFiles, attach, base, full_base, root_user,
 };
@@ -139,4 +140,41 @@ fn a_removal_that_is_not_finished_is_consistent() {
         files.remove(&root_user(), files.root(), b"one", Removal::File).unwrap();
     });
     assert!(unfinished > 5, "{unfinished}");
+}
+
+/// In a region with a log its word counts, not the checksum: a record whose owner died between the
+/// two has not happened.
+#[test]
+fn deaths_with_a_log_are_judged_as_they_are_recovered() {
+    let base = files::logged_base().unwrap();
+    let volatile = Geometry::new(files::logged_shape()).unwrap().volatile();
+    let (mut pending, mut dropped) = (0, 0);
+    for (index, script) in OPERATIONS.chunks(6).enumerate() {
+        for store in (1 + index as u64..).step_by(STEP) {
+            let memory = RecordingMemory::new(Arc::clone(&base), volatile.clone(), false);
+            let world = World::new(memory.clock());
+            let dies = {
+                let world = world.clone();
+                Fate::Unwind(Box::new(move || world.kill(1)))
+            };
+            let done = catch_unwind(AssertUnwindSafe(|| {
+                let memory = DyingMemory::new(memory.actor(1), store, dies);
+                let files = attach(memory, &world, 1).unwrap();
+                script.iter().for_each(|op| _ = op.perform(&files).unwrap());
+            }));
+            let before = judge(memory.image()).unwrap_or_else(|what| panic!("{store}: {what}"));
+            pending += before.counts.records_pending;
+            dropped += before.count_of(Severity::Note);
+            let alive = DyingMemory::counting(memory.actor(2));
+            drop(attach(alive, &world, 2).unwrap());
+            let after = judge(memory.image()).unwrap_or_else(|what| panic!("{store}: {what}"));
+            assert_eq!(before.counts.entries, after.counts.entries, "{store}");
+            assert!(before.counts.pages_used >= after.counts.pages_used, "{store}");
+            assert_eq!(after.counts.records_pending, 0, "{store}");
+            if done.is_ok() {
+                break;
+            }
+        }
+    }
+    assert!(pending > 20 && dropped > 20, "{pending} {dropped}");
 }

@@ -93,6 +93,15 @@ impl<M: Memory, H: Host> Image<M, H> {
         self.volume.name()
     }
 
+    /// Whether what is on the volume is the core's: only then it can be made durable there.
+    ///
+    /// # Errors
+    /// [`Error::Other`], [`Error::Superseded`], [`Error::Older`], [`Error::Newer`], those of
+    /// [`Self::find`].
+    pub fn check<N: Memory, I: Host>(&self, core: &Core<N, I>) -> Result<()> {
+        self.look_for(core).map(drop)
+    }
+
     /// Makes whoever goes on from here the only one who does: the root with the next incarnation.
     pub(crate) fn claim(&self) -> Result<Root> {
         loop {

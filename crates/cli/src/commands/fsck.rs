@@ -5,8 +5,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use clap::Args;
+use conquest::Store;
 use conquest_format::Offset;
 use conquest_fsck::{Finding as Found, Options, Report as Checked, Severity, View};
 use conquest_pm::host::Host;
@@ -25,6 +27,8 @@ use conquest::quote;
 
 /// Exit codes, as fsck(8) has them: errors were left as they are.
 const UNCORRECTED: u8 = 4;
+/// Longest wait for the keeper of a store with a volume.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The check could not be done.
 pub(crate) const OPERATIONAL: u8 = 8;
 /// Wrong arguments.
@@ -155,6 +159,7 @@ pub(crate) fn check_and_tell(
 /// If it can't be checked, or somebody has it attached.
 pub(super) fn check(directory: &Path, told: Option<&(dyn Fn(f64) + Sync)>) -> Result<Checked> {
     let failed = |error: conquest_pm::Error| Reason::rule(error.to_string());
+    Store::quiet(directory, PATIENCE)?;
     let raw = Raw::open(directory)?;
     let path = std::fs::canonicalize(directory.join("core"))?;
     let medium = Arc::new(Medium::open(Source::Path(path)).map_err(failed)?);

@@ -98,6 +98,11 @@ impl Backing {
         Err(Error::Busy { directory: self.directory.clone(), holder, waited: since.elapsed() })
     }
 
+    /// Whether `core` can be made durable.
+    pub(crate) fn check(&self, core: &Region) -> Result<()> {
+        Ok(self.image(core)?.check(core)?)
+    }
+
     /// Sees to it that there is a keeper, if nobody has for a second.
     fn keep_keeper(&self) {
         let now = self.since.elapsed().as_millis() as u64;

@@ -248,6 +248,10 @@ impl Store {
             ),
             Some(_) => {}
         }
+        let backing = self.attachment.backing.as_ref();
+        if let Some(Err(error)) = backing.map(|backing| backing.check(self.fs().core())) {
+            notes.push(format!("nothing is made durable any more: {error}"));
+        }
         if !memory.huge_pages().is_obtained() && !memory.kind().is_last_resort() {
             notes.push(
                 "no huge pages: put the core on a tmpfs that is mounted with huge=within_size, or \

@@ -17,6 +17,7 @@ pub(crate) mod lock;
 pub(crate) mod make;
 pub mod new;
 pub(crate) mod place;
+mod quiet;
 pub(crate) mod region;
 pub(crate) mod settings;
 mod shape;

@@ -131,7 +131,21 @@ fn attach_region(
 /// # Errors
 /// What went wrong, as text.
 pub fn base(detach: bool) -> Result<Arc<Image>, String> {
-    base_with(detach, prepare)
+    base_with(detach, shape(), prepare)
+}
+
+/// The shape of a region with a log: large enough for what is done here.
+#[must_use]
+pub const fn logged_shape() -> Shape {
+    Shape { log: 64, ..shape() }
+}
+
+/// [`base`] in a region with a log.
+///
+/// # Errors
+/// What went wrong, as text.
+pub fn logged_base() -> Result<Arc<Image>, String> {
+    base_with(true, logged_shape(), prepare)
 }
 
 /// [`base`] of which no page is free: for [`ON_FULL`].
@@ -139,20 +153,20 @@ pub fn base(detach: bool) -> Result<Arc<Image>, String> {
 /// # Errors
 /// What went wrong, as text.
 pub fn full_base(detach: bool) -> Result<Arc<Image>, String> {
-    base_with(detach, |files| prepare(files).and_then(|()| fill(files)))
+    base_with(detach, shape(), |files| prepare(files).and_then(|()| fill(files)))
 }
 
 fn base_with(
     detach: bool,
+    shape: Shape,
     prepare: impl FnOnce(&SimFiles) -> Result<(), String>,
 ) -> Result<Arc<Image>, String> {
     let text = |error: Error| error.to_string();
-    let geometry = conquest_format::Geometry::new(shape()).ok_or("impossible shape")?;
+    let geometry = conquest_format::Geometry::new(shape).ok_or("impossible shape")?;
     let image = Arc::new(Image::new(geometry.len()));
     let memory = RecordingMemory::new(image, geometry.volatile(), false);
     let world = World::new(memory.clock());
-    let new =
-        NewRegion { shape: shape(), kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
+    let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
     let path = Path::new("simulated core");
     make(&memory.actor(0), &world.process(9), path, &new).map_err(|error| error.to_string())?;
     let alive = DyingMemory::counting(memory.actor(0));
