@@ -18,7 +18,7 @@ use conquest_pm::attach::{NewRegion, make};
 use conquest_pm::media::{Mapped, OsHost, Source};
 use conquest_pm::{Access, Options, Region};
 use conquest_testkit::flash::crash::{Choice, crash};
-use conquest_testkit::flash::{Medium, Recorder, Sweep};
+use conquest_testkit::flash::{Event, Mark, Medium, Recorder, Sweep};
 use conquest_testkit::scenario::{self, SimCore, attach, shape};
 use conquest_testkit::shelf::{self, Contents, Op};
 use conquest_testkit::{DyingMemory, Image as Words, RecordingMemory, Rng, World, become_actor};
@@ -392,14 +392,29 @@ struct Done {
     durable: usize,
 }
 
-/// A recorded run: what was on the device before, what was done to it, and what the shelf held
-/// after each operation.
-fn recorded(seed: u64) -> (Medium, Vec<conquest_testkit::flash::Event>, Vec<Done>, Vec<Contents>) {
-    let mut rng = Rng::new(seed);
-    let blank = Recorder::new(Medium::new(len(200)), false).unwrap();
+/// A recorded run.
+struct Recorded {
+    /// What was on the device before.
+    before: Medium,
+    /// What was done to it.
+    log: Vec<Event>,
+    done: Vec<Done>,
+    /// What the shelf held after each operation.
+    states: Vec<Contents>,
+}
+
+/// A device with an image that has no record yet.
+fn blank(segments: u64) -> Medium {
+    let blank = Recorder::new(Medium::new(len(segments)), false).unwrap();
     new_volume(Arc::new(blank.as_other()));
     drop(Image::make(volume(Arc::new(blank.as_other())), &new_region(1)).unwrap());
-    let before = blank.medium();
+    blank.medium()
+}
+
+/// A run of one process.
+fn recorded(seed: u64) -> Recorded {
+    let mut rng = Rng::new(seed);
+    let before = blank(200);
     let recorder = Recorder::new(before.clone(), true).unwrap();
     let image = Image::find(volume(Arc::new(recorder.as_other()))).unwrap();
     let core = Core::new(1);
@@ -423,35 +438,110 @@ fn recorded(seed: u64) -> (Medium, Vec<conquest_testkit::flash::Event>, Vec<Done
         durable = begun;
     }
     done.push(Done { events: log.len(), begun: durable, durable });
-    (before, log, done, states)
+    Recorded { before, log, done, states }
+}
+
+/// A run in which one process works and syncs now and then, while others sync and write
+/// checkpoints all the time.
+fn recorded_together(seed: u64) -> Recorded {
+    let before = blank(300);
+    let recorder = Recorder::new(before.clone(), true).unwrap();
+    let image = Image::find(volume(Arc::new(recorder.as_other().shared()))).unwrap();
+    let core = Core::new(1);
+    let others = [core.other(2), core.other(3)];
+    let is_over = AtomicBool::new(false);
+    let mut states = vec![core.contents()];
+    std::thread::scope(|scope| {
+        for (id, other) in (2..).zip(&others) {
+            let (image, is_over) = (&image, &is_over);
+            scope.spawn(move || {
+                become_actor(id);
+                let mut rng = Rng::new(seed ^ u64::from(id));
+                while !is_over.load(Ordering::SeqCst) {
+                    match rng.chance(1, 4) {
+                        true => image.checkpoint(other).unwrap(),
+                        false => image.sync(other).unwrap(),
+                    }
+                    std::thread::sleep(Duration::from_micros(rng.below(300)));
+                }
+            });
+        }
+        let mut rng = Rng::new(seed);
+        for number in 1..=40 {
+            recorder.mark(Mark::Begun(number));
+            shelf::perform(&core.core, 0, Op::random(&mut rng, 0, number.into(), 3)).unwrap();
+            states.push(core.contents());
+            // The others come in between.
+            std::thread::sleep(Duration::from_micros(rng.below(1000)));
+            if rng.chance(1, 5) {
+                image.sync(&core.core).unwrap();
+                recorder.mark(Mark::Done(number));
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    let log = recorder.take_log();
+    let (mut begun, mut durable) = (0, 0);
+    let done = log.iter().enumerate().filter_map(|(events, event)| {
+        match event {
+            Event::Mark(Mark::Begun(number)) => begun = *number as usize,
+            Event::Mark(Mark::Done(number)) => durable = *number as usize,
+            _ => return None,
+        }
+        Some(Done { events, begun, durable })
+    });
+    let done = done.collect();
+    Recorded { before, log, done, states }
+}
+
+/// Cuts the power in a run, and looks at what comes back: how often, and how many states there
+/// were.
+fn cut(seed: u64, recorded: Recorded) -> (usize, usize) {
+    let Recorded { before, log, done, states } = recorded;
+    let (mut cuts, mut distinct) = (0, HashSet::new());
+    let mut sweep = Sweep::new(before);
+    let mut rng = Rng::new(seed ^ 0x5EED);
+    for (at, event) in log.iter().enumerate() {
+        if !sweep.pass(event) || rng.chance(1, 2) {
+            continue;
+        }
+        let now = done.iter().rev().find(|done| done.events <= at);
+        let (least, most) = now.map_or((0, 0), |now| (now.durable, now.begun));
+        let choice = Choice::random(&mut rng);
+        let medium = crash(&sweep, 512, choice, &mut rng);
+        let device = Recorder::new(medium, false).unwrap();
+        let image = Image::find(volume(Arc::new(device))).unwrap();
+        let found = Core::restored(&image)
+            .unwrap_or_else(|error| panic!("seed {seed}, cut {at}, {choice}: {error}"))
+            .contents();
+        let place = states.get(least..=most).unwrap().iter().position(|it| *it == found);
+        assert!(place.is_some(), "seed {seed}, cut {at}, {choice}: {found:?}");
+        cuts += 1;
+        distinct.insert(least + place.unwrap_or(0));
+    }
+    (cuts, distinct.len())
+}
+
+fn cut_all(seeds: std::ops::Range<u64>, run: fn(u64) -> Recorded) -> (usize, usize) {
+    let found = seeds.map(|seed| cut(seed, run(seed)));
+    found.fold((0, 0), |(cuts, states), (more, other)| (cuts + more, states + other))
 }
 
 #[test]
 fn nothing_durable_is_lost_by_a_power_cut() {
-    let (mut cuts, mut distinct) = (0, HashSet::new());
-    for seed in 0..20 {
-        let (before, log, done, states) = recorded(seed);
-        let mut sweep = Sweep::new(before);
-        let mut rng = Rng::new(seed ^ 0x5EED);
-        for (at, event) in log.iter().enumerate() {
-            if !sweep.pass(event) || rng.chance(1, 2) {
-                continue;
-            }
-            let now = done.iter().rev().find(|done| done.events <= at);
-            let (least, most) = now.map_or((0, 0), |now| (now.durable, now.begun));
-            let choice = Choice::random(&mut rng);
-            let medium = crash(&sweep, 512, choice, &mut rng);
-            let device = Recorder::new(medium, false).unwrap();
-            let image = Image::find(volume(Arc::new(device))).unwrap();
-            let found = Core::restored(&image)
-                .unwrap_or_else(|error| panic!("seed {seed}, cut {at}, {choice}: {error}"))
-                .contents();
-            let place = states.get(least..=most).unwrap().iter().position(|it| *it == found);
-            assert!(place.is_some(), "seed {seed}, cut {at}, {choice}: {found:?}");
-            cuts += 1;
-            distinct.insert((seed, least + place.unwrap_or(0)));
-        }
-    }
-    println!("{cuts} power cuts, {} states", distinct.len());
-    assert!(cuts >= 300 && distinct.len() >= 50, "{cuts} cuts, {} states", distinct.len());
+    let (cuts, states) = cut_all(0..20, recorded);
+    println!("{cuts} power cuts, {states} states");
+    assert!(cuts >= 300 && states >= 50, "{cuts} cuts, {states} states");
+}
+
+#[test]
+fn nothing_durable_is_lost_by_a_power_cut_while_several_are_at_it() {
+    let (cuts, states) = cut_all(0..8 * times(), recorded_together);
+    println!("{cuts} power cuts, {states} states");
+    assert!(cuts >= 300 && states >= 50, "{cuts} cuts, {states} states");
+}
+
+/// How many times as long as usual: `CONQUEST_TIMES`.
+fn times() -> u64 {
+    std::env::var("CONQUEST_TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
 }
