@@ -17,8 +17,8 @@ use conquest::{
 use conquest_peers::child::fork;
 use conquest_testkit::Rng;
 use support::{
-    Temporary, attach, await_file, check, core_of, ends_well, kill, names, populate, role, small,
-    start, text, tree, write_file,
+    Temporary, attach, await_file, check, core_of, ends_well, indexes, kill, names, populate, role,
+    small, start, text, tree, write_file,
 };
 
 const VOLUME: u64 = 96 << 20;
@@ -41,15 +41,6 @@ fn alone(directory: &Path) -> Store {
 
 fn try_alone(directory: &Path) -> Result<Store, Error> {
     Store::attach(directory, &Attach { keeper: KeeperProgram::None, ..Attach::default() })
-}
-
-/// The index of the store's volume, if it is in memory.
-fn indexes(directory: &Path) -> Vec<PathBuf> {
-    let settings = std::fs::read_to_string(directory.join("store.toml")).unwrap();
-    let uuid = settings.split("[volume]").nth(1).unwrap().split('"').nth(1).unwrap();
-    let uuid: String = uuid.chars().filter(|c| *c != '-').collect();
-    let all = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
-    all.filter(|path| path.to_string_lossy().contains(&uuid)).collect()
 }
 
 /// Takes away what is in RAM, as a power failure does. Nobody has the store attached.
@@ -84,9 +75,51 @@ fn as_child() {
         }
         // Makes files one after the other, and says of each that it is durable.
         ["serve", directory, number, log] => serve(Path::new(directory), number, Path::new(log)),
+        // Makes files that are lost, and says which they were.
+        ["ids", directory, sign] => {
+            let store = alone(Path::new(directory));
+            let ids = made_ids(&store, "lost");
+            // As a whole.
+            std::fs::write(format!("{sign}.new"), format!("{ids:?}")).unwrap();
+            std::fs::rename(format!("{sign}.new"), sign).unwrap();
+            std::thread::sleep(Duration::from_secs(60));
+        }
         ["fork", directory] => forks(Path::new(directory)),
         other => panic!("{other:?}"),
     }
+}
+
+/// Makes files in the root directory: their numbers and generations.
+fn made_ids(store: &Store, name: &str) -> Vec<(u64, u64)> {
+    let name = |number: u64| format!("{name} {number}");
+    (0..20).for_each(|number| write_file(store.fs(), &name(number), b"content"));
+    let of = |number| store.files().unwrap().metadata(format!("/{}", name(number))).unwrap();
+    (0..20).map(|number| (of(number).id().number, of(number).id().generation)).collect()
+}
+
+#[test]
+fn a_file_is_never_taken_for_one_that_was_lost() {
+    let place = Temporary::on_disk("ids");
+    let (directory, sign) = (made(&place), place.path().join("sign"));
+    let mut all = Vec::new();
+    for round in 0..4 {
+        let child = start(&["ids", text(&directory), text(&sign)]);
+        await_file(&sign);
+        kill(child);
+        power_cut(&directory);
+        all.push(std::fs::read_to_string(&sign).unwrap());
+        std::fs::remove_file(&sign).unwrap();
+        let store = alone(&directory);
+        all.push(format!("{:?}", made_ids(&store, &format!("{round}"))));
+        store.detach().unwrap();
+    }
+    let ids: Vec<String> = all
+        .iter()
+        .flat_map(|ids| ids.trim_matches(['[', ']', '(', ')']).split("), ("))
+        .map(str::to_owned)
+        .collect();
+    let distinct: BTreeSet<&String> = ids.iter().collect();
+    assert_eq!((ids.len(), distinct.len()), (160, 160), "{ids:?}");
 }
 
 /// Opens the volume, and has children that make files durable as well.

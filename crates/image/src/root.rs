@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use conquest_flash::{Seen, Volume};
 use conquest_format::image::{IMAGE_VERSION, ImageDefect, ROOT, ROOT_BYTES, Root};
-use conquest_format::log::FIRST;
+use conquest_format::log::{CHUNK, CHUNKS_MAX, FIRST, FRAGMENT};
 use conquest_format::superblock::{LIVE_PROTOCOL, LOGGED, Superblock};
 use conquest_pm::Core;
 use conquest_pm::attach::NewRegion;
@@ -14,6 +14,11 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::{Error, Image, Result};
+
+/// More numbers than records can have had that were not durable: the log holds that many bytes at
+/// most, and a record takes some of them. Nothing that was called by such a number (a file, by the
+/// record that made it) is ever called so again.
+pub(crate) const LOST_MOST: u64 = CHUNKS_MAX as u64 * CHUNK / FRAGMENT;
 
 /// A UUID as text.
 fn text(uuid: [u8; 16]) -> String {
@@ -102,11 +107,13 @@ impl<M: Memory, H: Host> Image<M, H> {
         self.look_for(core).map(drop)
     }
 
-    /// Makes whoever goes on from here the only one who does: the root with the next incarnation.
+    /// Makes whoever goes on from here the only one who does: the root with the next incarnation,
+    /// and with numbers that no record has had which is lost.
     pub(crate) fn claim(&self) -> Result<Root> {
         loop {
             let (root, seen) = self.look()?;
-            let next = Root { incarnation: root.incarnation + 1, ..root };
+            let (incarnation, cut) = (root.incarnation + 1, root.cut + LOST_MOST);
+            let next = Root { incarnation, cut, ..root };
             if self.volume.write_atomic_if(&seen, &[(ROOT, &next.to_bytes())])? {
                 self.volume.flush()?;
                 return Ok(next);

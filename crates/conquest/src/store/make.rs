@@ -186,8 +186,13 @@ impl<'n> Maker<'n> {
         };
         volume::make(self.directory, at, self.new, &mut self.made)?;
         let opened = Arc::new(volume::open(self.directory, at)?);
-        volume::check_size(&opened, region.shape)?;
-        Ok(Some(Arc::new(Image::make(opened, region)?)))
+        let made = volume::check_size(&opened, region.shape)
+            .and_then(|()| Ok(Image::make(Arc::clone(&opened), region)?));
+        if made.is_err() {
+            // Or what it has in memory stayed.
+            let _closed = Arc::into_inner(opened).map(Volume::close);
+        }
+        made.map(|image| Some(Arc::new(image)))
     }
 
     /// Makes the core: under a temporary name, but for a device. Which file it is.

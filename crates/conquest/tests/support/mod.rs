@@ -69,6 +69,9 @@ impl Drop for Temporary {
                 let _ = std::fs::remove_file(core.with_extension("partial"));
                 let _ = std::fs::remove_file(core);
             }
+            for index in indexes(&entry.path()) {
+                let _ = std::fs::remove_file(index);
+            }
         }
         let _ = std::fs::remove_dir_all(&self.0);
         // A test that has failed must not make others fail here.
@@ -85,6 +88,18 @@ impl Drop for Temporary {
 pub fn private() -> PathBuf {
     let user = std::fs::metadata("/proc/self").unwrap().uid();
     Path::new("/dev/shm").join(format!("conquest-{user}"))
+}
+
+/// The indexes that the volume of the store in `directory` has in memory.
+pub fn indexes(directory: &Path) -> Vec<PathBuf> {
+    let settings = std::fs::read_to_string(directory.join("store.toml")).unwrap_or_default();
+    let Some(uuid) = settings.split("[volume]").nth(1).and_then(|text| text.split('"').nth(1))
+    else {
+        return Vec::new();
+    };
+    let uuid = uuid.replace('-', "");
+    let all = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.to_string_lossy().contains(&uuid)).collect()
 }
 
 /// A small store.

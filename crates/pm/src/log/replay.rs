@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use conquest_format::geometry::{STATE, STATE_CHUNKS, STATE_GROUPS};
-use conquest_format::journal::{Action, CHECKSUM, COMMIT, Entry};
+use conquest_format::journal::{Action, CHECKSUM, COMMIT, Commit, Entry};
 use conquest_format::log::{Fragments, Item, Items};
 use conquest_format::volatile::holding::PER_CHUNK;
 use conquest_format::{GROUP_PAGES, Geometry, LINE, Offset, PAGE, WORD};
@@ -28,6 +28,8 @@ pub struct Replay<'m, M, H> {
     path: &'m Path,
     new: NewRegion,
     geometry: Geometry,
+    /// The number of the first record to come.
+    first: u64,
     /// Groups and chunks of holdings that have space.
     groups: u64,
     chunks: u64,
@@ -57,7 +59,8 @@ impl<'m, M: Memory, H: Host> Replay<'m, M, H> {
         let geometry = make_numbered(memory, host, path, new, origin)?;
         let groups = new.groups.clamp(1, new.shape.max_groups);
         let chunks = memory.load(STATE_CHUNKS, Ordering::Relaxed);
-        Ok(Replay { memory, host, path, new: new.clone(), geometry, groups, chunks })
+        let (new, first) = (new.clone(), origin.first);
+        Ok(Replay { memory, host, path, new, geometry, first, groups, chunks })
     }
 
     /// Gives the region so many groups, if it has fewer.
@@ -252,8 +255,14 @@ impl<'m, M: Memory, H: Host> Replay<'m, M, H> {
     /// Those of the host.
     pub fn finish(self) -> Result<()> {
         for lane in 0..self.geometry.shape().lanes {
-            // No record is under way. (What is there is what was, when the page was copied.)
-            self.memory.put(self.geometry.lane(lane).plus(COMMIT), 0, Ordering::Relaxed);
+            // No record is under way. (What is there is what was, when the page was copied.) None
+            // of a lane ever had a larger number than the log had given: so what comes is new.
+            let retired = Commit { sequence: self.first, ..Commit::default() };
+            self.memory.put(
+                self.geometry.lane(lane).plus(COMMIT),
+                retired.pack(),
+                Ordering::Relaxed,
+            );
             self.memory.put(self.geometry.lane(lane).plus(CHECKSUM), 0, Ordering::Relaxed);
         }
         self.memory.put(STATE_GROUPS, self.groups, Ordering::Relaxed);
