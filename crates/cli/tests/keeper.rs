@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use conquest::{Attach, KeeperProgram, Store};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use support::{LIMIT, assert_quiet, command, conquest, finish, printed, refused, text};
+use support::{
+    LIMIT, assert_quiet, command, conquest, finish, mounted, need_root, printed, refused, text,
+};
 
 /// Says to a child of these tests which store to write to.
 const ROLE: &str = "CONQUEST_TEST_WRITER";
@@ -234,4 +236,32 @@ fn a_volume_is_asked_for_by_its_size_or_its_devices() {
         assert!(!output.status.success());
     }
     let _ = conquest(["destroy", "--yes", &store]);
+}
+
+#[test]
+fn programs_on_a_mount_wait_by_fsync_for_what_outlives_the_power() {
+    need_root();
+    let place = Place::new("mounted", &["--sync", "fsync"]);
+    let (point, sign) = (place.0.join("point"), place.0.join("ready"));
+    std::fs::create_dir(&point).unwrap();
+    let (at, store) = (point.to_str().unwrap(), place.store());
+    let script = format!(
+        "{} mount {store} {at} && mkdir {at}/d && printf synced > {at}/d/file && \
+         sync {at}/d/file && printf later >> {at}/d/file && touch {at}/lost && touch {} && \
+         sleep 60",
+        env!("CARGO_BIN_EXE_conquest"),
+        sign.display()
+    );
+    let mut shell = Command::new("unshare").args(["-m", "sh", "-c", &script]).spawn().unwrap();
+    until("the mount", || sign.exists());
+    let (keeper, server) = (place.keeper(), mounted::server(at));
+    for process in [keeper, server] {
+        kill_process(process, Signal::KILL).unwrap();
+    }
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    until("the server's end", || is_gone(server));
+    place.power_cut();
+    assert_eq!(printed(["ls", &format!("{store}:/")]), "d\n");
+    assert_eq!(printed(["cat", &format!("{store}:/d/file")]), "synced");
 }
