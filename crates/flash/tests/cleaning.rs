@@ -327,3 +327,44 @@ fn parts_of_large_writes_that_cannot_be_written_go_elsewhere() {
         large_in_turn(Queues::Read, Some(nth));
     }
 }
+
+/// Units that are copied while pieces of eight are overwritten, which stand in segments in the
+/// order of the space, or the other way round.
+fn copied_of_pieces(is_in_order: bool) -> u64 {
+    let volume = volumes::recovered(&volumes::device(SEGMENTS));
+    let (mut model, mut rng) = (Model::default(), Rng::new(5));
+    let pieces = UNITS / 8;
+    for number in 0..6 * pieces {
+        let piece = if number < pieces { number } else { rng.below(pieces) };
+        for index in 0..8 {
+            let unit = piece * 8 + if is_in_order { index } else { 7 - index };
+            volume.write(unit * 8, &model.write(unit * 8, 8, number)).unwrap();
+        }
+    }
+    model.compare(&volume, UNITS * 8, "overwritten");
+    volume.info().unwrap().written.copied
+}
+
+#[test]
+fn what_is_copied_moves_out_in_whatever_order_it_stands() {
+    let [one, other] = [true, false].map(copied_of_pieces);
+    assert!(one > 1000 && other * 10 < one * 13, "{other}, in order {one}");
+}
+
+#[test]
+fn a_volume_that_fails_while_it_is_cleaned_side_by_side_fails_for_all() {
+    for nth in 0..8 {
+        let (volume, mut model, faults) = full(Queues::Write);
+        let mut rng = Rng::new(nth);
+        let error = volume.with_keeper(|| {
+            faults.fail(Work::Flush, nth, libc::EIO);
+            (0..20 * UNITS).find_map(|number| {
+                let unit = rng.below(UNITS);
+                volume.write(unit * 8, &model.write(unit * 8, 8, number)).err()
+            })
+        });
+        let error = error.unwrap();
+        assert!(matches!(error, Error::Failed { .. } | Error::Device { .. }), "{nth}: {error}");
+        assert!(matches!(volume.flush(), Err(Error::Failed { .. })), "{nth}");
+    }
+}
