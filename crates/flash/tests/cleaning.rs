@@ -18,6 +18,8 @@ use volumes::{Model, TestVolume, region};
 
 const SEGMENTS: u64 = 100;
 const UNITS: u64 = 1000;
+/// Bytes of a segment of most volumes.
+const SEGMENT: u64 = 65536;
 
 /// What queues are given to write to.
 #[derive(Clone, Copy, PartialEq)]
@@ -26,6 +28,8 @@ enum Queues {
     Write,
     /// One that can't be written.
     Fail,
+    /// The device's file, for half of all segments.
+    Half,
     /// Nothing: only reads are theirs.
     Read,
     /// There are none.
@@ -97,7 +101,7 @@ impl Device for Queued {
         if self.queues == Queues::None {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let is_writable = self.queues == Queues::Write;
+        let is_writable = matches!(self.queues, Queues::Write | Queues::Half);
         Ok(vec![File::options().read(true).write(is_writable).open(&self.path)?])
     }
     fn file_count(&self) -> usize {
@@ -111,7 +115,8 @@ impl Device for Queued {
         if len > 0 {
             self.asked.lock().unwrap().push(Asked::Write(at));
         }
-        (self.queues != Queues::Read).then_some((0, at))
+        let is_other = self.queues == Queues::Half && at / SEGMENT % 2 == 1 && len > 0;
+        (self.queues != Queues::Read && !is_other).then_some((0, at))
     }
     fn enter(&self, writer: u64) -> io::Result<bool> {
         self.device.enter(writer)
@@ -143,7 +148,7 @@ fn volume_on(device: Queued, segment: u64) -> TestVolume {
 
 /// A volume that has to be cleaned whenever anything is written, and its device's faults.
 fn full(queues: Queues) -> (TestVolume, Model, Arc<Faults>) {
-    let device = Queued::new(queues, SEGMENTS, 65536);
+    let device = Queued::new(queues, SEGMENTS, SEGMENT);
     let faults = Arc::clone(device.device.faults());
     let volume = volume_on(device, 16);
     let mut model = Model::default();
@@ -191,7 +196,7 @@ fn copies_are_written_side_by_side_where_they_can_be() {
 
 #[test]
 fn queues_are_used_again() {
-    let device = Queued::new(Queues::Write, SEGMENTS, 65536);
+    let device = Queued::new(Queues::Write, SEGMENTS, SEGMENT);
     let made = Arc::clone(&device.made);
     let volume = volume_on(device, 16);
     let mut model = Model::default();
@@ -205,7 +210,7 @@ fn queues_are_used_again() {
 
 #[test]
 fn where_there_are_no_queues_everything_is_written_in_turn() {
-    let device = Queued::new(Queues::None, SEGMENTS, 65536);
+    let device = Queued::new(Queues::None, SEGMENTS, SEGMENT);
     let volume = volume_on(device, 16);
     let mut model = Model::default();
     for number in 0..40 {
@@ -291,7 +296,7 @@ fn what_is_copied_next_is_read_while_copies_are_written() {
 
 /// Writes that are made one after the other for a large one, which is read again.
 fn large_in_turn(queues: Queues, failing: Option<u64>) -> u64 {
-    let device = Queued::new(queues, SEGMENTS, 65536);
+    let device = Queued::new(queues, SEGMENTS, SEGMENT);
     let (asked, faults) = (Arc::clone(&device.asked), Arc::clone(device.device.faults()));
     let volume = volume_on(device, 16);
     let mut model = Model::default();
@@ -309,6 +314,7 @@ fn large_in_turn(queues: Queues, failing: Option<u64>) -> u64 {
     model.compare(&volume, blocks + 8, "written at once");
     volume.flush().unwrap();
     model.compare(&volume, blocks + 8, "flushed");
+    assert_eq!(volume.info().unwrap().segments.bad, u64::from(failing.is_some()));
     made
 }
 
@@ -367,4 +373,13 @@ fn a_volume_that_fails_while_it_is_cleaned_side_by_side_fails_for_all() {
         assert!(matches!(error, Error::Failed { .. } | Error::Device { .. }), "{nth}: {error}");
         assert!(matches!(volume.flush(), Err(Error::Failed { .. })), "{nth}");
     }
+}
+
+#[test]
+fn what_no_queue_takes_is_written_in_turn_to_where_it_was_to_go() {
+    let (volume, mut model, _) = full(Queues::Half);
+    assert!(overwrite(&volume, &mut model, &mut Rng::new(1), 4000));
+    model.compare(&volume, UNITS * 8, "overwritten");
+    assert_eq!(volume.info().unwrap().segments.bad, 0);
+    large_in_turn(Queues::Half, None);
 }
