@@ -2,13 +2,17 @@
 //! that was written is lost.
 #![allow(clippy::unwrap_used)]
 
+mod hooked;
 mod volumes;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use conquest_flash::device::{Device, Faults, Faulty, MemoryDevice, Work};
 use conquest_flash::{Error, Volume, assemble};
 use conquest_testkit::Rng;
+use hooked::Hooked;
 use rustix::io::Errno;
 use volumes::{Model, TestVolume, device, recovered, region};
 
@@ -85,4 +89,38 @@ fn a_write_in_the_background_that_fails_is_made_again() {
         drop(volume);
         model.compare(&recovered(&device), UNITS * 8, "a restart");
     }
+}
+
+/// Notes when somebody else than thread `me` flushes.
+fn note_flush_of_others(device: &Arc<Hooked>, me: thread::ThreadId, is_seen: &Arc<AtomicBool>) {
+    let (again, seen) = (Arc::clone(device), Arc::clone(is_seen));
+    device.in_next_flush(move || {
+        match thread::current().id() == me {
+            true => note_flush_of_others(&again, me, &seen),
+            false => seen.store(true, Ordering::SeqCst),
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn when_one_keeper_has_ended_there_can_be_another_one() {
+    let hooked = Hooked::new(&device(SEGMENTS), false);
+    let body = assemble(vec![Arc::clone(&hooked) as _]).unwrap();
+    let volume = Volume::recover(region(&body), &body).unwrap();
+    let (mut model, mut rng) = (Model::default(), Rng::new(9));
+    (0..UNITS).for_each(|unit| write(&volume, &mut model, unit, unit).unwrap());
+    for round in 0..3 {
+        let is_seen = Arc::new(AtomicBool::new(false));
+        note_flush_of_others(&hooked, thread::current().id(), &is_seen);
+        volume.with_keeper(|| {
+            let mut number = 0;
+            while !is_seen.load(Ordering::SeqCst) {
+                assert!(number < 20 * UNITS, "{round}: nobody else has flushed");
+                write(&volume, &mut model, rng.below(UNITS), number).unwrap();
+                number += 1;
+            }
+        });
+    }
+    model.compare(&volume, UNITS * 8, "kept");
 }
