@@ -48,15 +48,19 @@ impl<'v, M: Memory, H: Host> Writes<'v, M, H> {
         self.beside.under_way()
     }
 
-    /// Writes to `room`, which `hold` holds, what `fill` puts in memory of its size.
+    /// Writes to `room`, which `hold` holds, what `fill` puts in memory of its size: at once, if
+    /// that can't be done beside others.
     pub(crate) fn begin(&mut self, room: Room, hold: Hold<'v, M, H>, fill: impl FnOnce(&mut [u8])) {
-        let volume = self.volume;
+        let (volume, mut is_written) = (self.volume, false);
         if let Ok(mut buffer) = volume.exact_buffer((room.len * volume.layout.unit) as usize) {
             fill(&mut buffer);
-            let not_begun = self.beside.write(self.begun.len(), room.place, buffer);
-            not_begun.into_iter().for_each(|buffer| volume.buffers.give(buffer));
+            // That nobody takes it says nothing of the place.
+            if let Some(buffer) = self.beside.write(self.begun.len(), room.place, buffer) {
+                is_written = volume.write_room(&room, &buffer).is_ok();
+                volume.buffers.give(buffer);
+            }
         }
-        self.begun.push(Begun { room, hold, is_written: false });
+        self.begun.push(Begun { room, hold, is_written });
     }
 
     /// Sees to it that the devices go on while the caller does something else.

@@ -18,6 +18,8 @@ use volumes::{Model, TestVolume, region};
 
 const SEGMENTS: u64 = 100;
 const UNITS: u64 = 1000;
+/// Bytes of a segment of most volumes.
+const SEGMENT: u64 = 65536;
 
 /// What queues are given to write to.
 #[derive(Clone, Copy, PartialEq)]
@@ -26,6 +28,8 @@ enum Queues {
     Write,
     /// One that can't be written.
     Fail,
+    /// The device's file, for half of all segments.
+    Half,
     /// Nothing: only reads are theirs.
     Read,
     /// There are none.
@@ -97,7 +101,7 @@ impl Device for Queued {
         if self.queues == Queues::None {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let is_writable = self.queues == Queues::Write;
+        let is_writable = matches!(self.queues, Queues::Write | Queues::Half);
         Ok(vec![File::options().read(true).write(is_writable).open(&self.path)?])
     }
     fn file_count(&self) -> usize {
@@ -111,7 +115,8 @@ impl Device for Queued {
         if len > 0 {
             self.asked.lock().unwrap().push(Asked::Write(at));
         }
-        (self.queues != Queues::Read).then_some((0, at))
+        let is_other = self.queues == Queues::Half && at / SEGMENT % 2 == 1 && len > 0;
+        (self.queues != Queues::Read && !is_other).then_some((0, at))
     }
     fn enter(&self, writer: u64) -> io::Result<bool> {
         self.device.enter(writer)
@@ -143,7 +148,7 @@ fn volume_on(device: Queued, segment: u64) -> TestVolume {
 
 /// A volume that has to be cleaned whenever anything is written, and its device's faults.
 fn full(queues: Queues) -> (TestVolume, Model, Arc<Faults>) {
-    let device = Queued::new(queues, SEGMENTS, 65536);
+    let device = Queued::new(queues, SEGMENTS, SEGMENT);
     let faults = Arc::clone(device.device.faults());
     let volume = volume_on(device, 16);
     let mut model = Model::default();
@@ -191,7 +196,7 @@ fn copies_are_written_side_by_side_where_they_can_be() {
 
 #[test]
 fn queues_are_used_again() {
-    let device = Queued::new(Queues::Write, SEGMENTS, 65536);
+    let device = Queued::new(Queues::Write, SEGMENTS, SEGMENT);
     let made = Arc::clone(&device.made);
     let volume = volume_on(device, 16);
     let mut model = Model::default();
@@ -205,7 +210,7 @@ fn queues_are_used_again() {
 
 #[test]
 fn where_there_are_no_queues_everything_is_written_in_turn() {
-    let device = Queued::new(Queues::None, SEGMENTS, 65536);
+    let device = Queued::new(Queues::None, SEGMENTS, SEGMENT);
     let volume = volume_on(device, 16);
     let mut model = Model::default();
     for number in 0..40 {
@@ -291,7 +296,7 @@ fn what_is_copied_next_is_read_while_copies_are_written() {
 
 /// Writes that are made one after the other for a large one, which is read again.
 fn large_in_turn(queues: Queues, failing: Option<u64>) -> u64 {
-    let device = Queued::new(queues, SEGMENTS, 65536);
+    let device = Queued::new(queues, SEGMENTS, SEGMENT);
     let (asked, faults) = (Arc::clone(&device.asked), Arc::clone(device.device.faults()));
     let volume = volume_on(device, 16);
     let mut model = Model::default();
@@ -309,6 +314,7 @@ fn large_in_turn(queues: Queues, failing: Option<u64>) -> u64 {
     model.compare(&volume, blocks + 8, "written at once");
     volume.flush().unwrap();
     model.compare(&volume, blocks + 8, "flushed");
+    assert_eq!(volume.info().unwrap().segments.bad, u64::from(failing.is_some()));
     made
 }
 
@@ -326,4 +332,54 @@ fn parts_of_large_writes_that_cannot_be_written_go_elsewhere() {
         large_in_turn(Queues::Fail, Some(nth));
         large_in_turn(Queues::Read, Some(nth));
     }
+}
+
+/// Units that are copied while pieces of eight are overwritten, which stand in segments in the
+/// order of the space, or the other way round.
+fn copied_of_pieces(is_in_order: bool) -> u64 {
+    let volume = volumes::recovered(&volumes::device(SEGMENTS));
+    let (mut model, mut rng) = (Model::default(), Rng::new(5));
+    let pieces = UNITS / 8;
+    for number in 0..6 * pieces {
+        let piece = if number < pieces { number } else { rng.below(pieces) };
+        for index in 0..8 {
+            let unit = piece * 8 + if is_in_order { index } else { 7 - index };
+            volume.write(unit * 8, &model.write(unit * 8, 8, number)).unwrap();
+        }
+    }
+    model.compare(&volume, UNITS * 8, "overwritten");
+    volume.info().unwrap().written.copied
+}
+
+#[test]
+fn what_is_copied_moves_out_in_whatever_order_it_stands() {
+    let [one, other] = [true, false].map(copied_of_pieces);
+    assert!(one > 1000 && other * 10 < one * 13, "{other}, in order {one}");
+}
+
+#[test]
+fn a_volume_that_fails_while_it_is_cleaned_side_by_side_fails_for_all() {
+    for nth in 0..8 {
+        let (volume, mut model, faults) = full(Queues::Write);
+        let mut rng = Rng::new(nth);
+        let error = volume.with_keeper(|| {
+            faults.fail(Work::Flush, nth, libc::EIO);
+            (0..20 * UNITS).find_map(|number| {
+                let unit = rng.below(UNITS);
+                volume.write(unit * 8, &model.write(unit * 8, 8, number)).err()
+            })
+        });
+        let error = error.unwrap();
+        assert!(matches!(error, Error::Failed { .. } | Error::Device { .. }), "{nth}: {error}");
+        assert!(matches!(volume.flush(), Err(Error::Failed { .. })), "{nth}");
+    }
+}
+
+#[test]
+fn what_no_queue_takes_is_written_in_turn_to_where_it_was_to_go() {
+    let (volume, mut model, _) = full(Queues::Half);
+    assert!(overwrite(&volume, &mut model, &mut Rng::new(1), 4000));
+    model.compare(&volume, UNITS * 8, "overwritten");
+    assert_eq!(volume.info().unwrap().segments.bad, 0);
+    large_in_turn(Queues::Half, None);
 }

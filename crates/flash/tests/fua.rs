@@ -250,3 +250,31 @@ fn faults_are_those_of_the_requests_that_are_made() {
         expect(&device, 0, &[3; 4096]);
     }
 }
+
+#[test]
+fn a_member_that_is_brought_up_to_date_gets_it_from_all() {
+    let members = new_volume(2, Arrangement::Mirrored, 128);
+    let hooked = || members.iter().map(|member| Hooked::new(member, true)).collect::<Vec<_>>();
+    let (devices, others) = (hooked(), hooked());
+    let body = |devices: &[Arc<Hooked>]| {
+        assemble(devices.iter().map(|device| Arc::clone(device) as _).collect()).unwrap()
+    };
+    let volumes = open(&[body(&devices), body(&others)]);
+    write(&volumes[0], 0, 1);
+    devices[1].in_next_write(|| Err(io::Error::from_raw_os_error(libc::EIO)));
+    volumes[0].flush().unwrap();
+    // The other one knows that it has failed.
+    write(&volumes[1], 200, 64);
+    volumes[1].flush().unwrap();
+    let mut unit = 0;
+    let restored = volumes[0].restore(&mut |_, _| {
+        unit += 1;
+        write(&volumes[1], unit, 1);
+        counts(&others);
+        volumes[1].flush().unwrap();
+        assert_eq!(counts(&others), [(0, 1, 0); 2], "{unit}");
+        true
+    });
+    assert_eq!(restored.unwrap(), 2);
+    assert!(unit > 1, "{unit}");
+}

@@ -2,13 +2,18 @@
 //! that was written is lost.
 #![allow(clippy::unwrap_used)]
 
+mod meanwhile;
 mod volumes;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use conquest_flash::device::{Device, Faults, Faulty, MemoryDevice, Work};
 use conquest_flash::{Error, Volume, assemble};
 use conquest_testkit::Rng;
+use meanwhile::Meanwhile;
 use rustix::io::Errno;
 use volumes::{Model, TestVolume, device, recovered, region};
 
@@ -84,5 +89,61 @@ fn a_write_in_the_background_that_fails_is_made_again() {
         model.compare(&volume, UNITS * 8, "kept");
         drop(volume);
         model.compare(&recovered(&device), UNITS * 8, "a restart");
+    }
+}
+
+/// Notes when somebody else than thread `me` reads.
+fn note_read_of_others(device: &Arc<Meanwhile>, me: ThreadId, is_seen: &Arc<AtomicBool>) {
+    let (again, seen) = (Arc::clone(device), Arc::clone(is_seen));
+    device.in_next(Work::Read, 0, move || match thread::current().id() == me {
+        true => note_read_of_others(&again, me, &seen),
+        false => seen.store(true, Ordering::SeqCst),
+    });
+}
+
+#[test]
+fn when_one_keeper_has_ended_there_can_be_another_one() {
+    let meanwhile = Meanwhile::new(&device(SEGMENTS));
+    let (volume, _) = meanwhile::open(Arc::clone(&meanwhile) as _, None);
+    let (mut model, mut rng) = (Model::default(), Rng::new(9));
+    (0..UNITS).for_each(|unit| write(&volume, &mut model, unit, unit).unwrap());
+    for round in 0..3 {
+        let is_seen = Arc::new(AtomicBool::new(false));
+        note_read_of_others(&meanwhile, thread::current().id(), &is_seen);
+        volume.with_keeper(|| {
+            let mut number = 0;
+            // Who writes whole units reads nothing but to make space.
+            while !is_seen.load(Ordering::SeqCst) {
+                assert!(number < 20 * UNITS, "{round}: nobody else has made space");
+                write(&volume, &mut model, rng.below(UNITS), number).unwrap();
+                number += 1;
+            }
+        });
+    }
+    model.compare(&volume, UNITS * 8, "kept");
+}
+
+#[test]
+fn who_waits_for_the_keeper_finds_that_it_has_done_all_there_is() {
+    let faults = Arc::new(Faults::default());
+    let (_device, volume, mut model) = filled(&faults);
+    let made = || [Work::Read, Work::Write, Work::Flush].map(|work| faults.made(work));
+    let mut rng = Rng::new(11);
+    volume.with_keeper(|| {
+        for number in 0..2 * UNITS {
+            write(&volume, &mut model, rng.below(UNITS), number).unwrap();
+            volume.await_keeper();
+            let before = made();
+            thread::sleep(Duration::from_micros(200));
+            assert_eq!(made(), before, "{number}");
+        }
+    });
+    // Nobody is waited for where there is none, whatever it was last called for.
+    for round in 0..20 {
+        volume.with_keeper(|| {
+            let times = 100 + round;
+            (0..times).for_each(|n| write(&volume, &mut model, rng.below(UNITS), n).unwrap());
+        });
+        volume.await_keeper();
     }
 }

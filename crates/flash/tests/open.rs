@@ -5,6 +5,7 @@ mod opening;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use conquest_flash::device::{Device, FileDevice};
@@ -282,6 +283,41 @@ fn a_member_that_was_replaced_is_nobody_s() {
     let volume = TestVolume::open(&[&third, &two], &place.options).unwrap();
     assert_eq!(volume.restore(&mut |_, _| true).unwrap().count_ones(), 1);
     volume.close().unwrap();
+}
+
+/// Where each member is, its bytes, and whether it lacks what others have.
+fn members_of(volume: &TestVolume) -> Vec<(Option<PathBuf>, u64, bool)> {
+    let all = volume.identity().unwrap().members.into_iter();
+    all.map(|member| (member.path, member.bytes, member.has_failed)).collect()
+}
+
+#[test]
+fn it_tells_which_members_it_has() {
+    let place = Place::new(2, 64);
+    let new = NewVolume { arrangement: Arrangement::Mirrored, ..opening::new_volume() };
+    create_at(&place.paths, &new, true).unwrap();
+    let [one, two] = <[_; 2]>::try_from(place.paths.clone()).unwrap();
+    let volume = TestVolume::open(&[&two, &one], &place.options).unwrap();
+    let there = |path: &PathBuf, has_failed| (Some(path.clone()), 66 << 16, has_failed);
+    assert_eq!(members_of(&volume), [there(&one, false), there(&two, false)]);
+    volume.close().unwrap();
+    let degraded = OpenOptions { degraded: true, ..place.options.clone() };
+    let volume = TestVolume::open(&[&two], &degraded).unwrap();
+    assert_eq!(members_of(&volume), [(None, 0, true), there(&two, false)]);
+}
+
+#[test]
+fn each_life_has_a_number() {
+    let place = Place::new(1, 64);
+    let life = || {
+        let volume = place.open().unwrap();
+        let life = volume.info().unwrap().life;
+        assert_eq!(place.open().unwrap().info().unwrap().life, life);
+        volume.close().unwrap();
+        life
+    };
+    let lives = [life(), life(), life(), life()];
+    assert!(lives.is_sorted_by(|one, next| one < next), "{lives:?}");
 }
 
 #[test]
