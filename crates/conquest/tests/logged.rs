@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use conquest::{
     Attach, CorePlace, Error, KeeperProgram, Medium, NewStore, OpenOptions, RestoreOptions,
-    SaveOptions, Store, SyncMode, VolumePlace, restore, save,
+    SaveOptions, Store, SyncMode, VolumePlace, flag, restore, save,
 };
 use conquest_peers::child::fork;
 use conquest_testkit::Rng;
@@ -322,6 +322,19 @@ fn modes_say_who_waits() {
         file.write(true).custom_flags(synchronous);
         let mut file = files.open_with("/file", &file).unwrap();
         file.write_all(b"other").unwrap();
+        assert!(is_durable(), "{mode}");
+        files.write("/source", b"bytes").unwrap();
+        let source = files.open("/source").unwrap();
+        assert_eq!(source.copy_range(Some(0), &file, Some(0), 5).unwrap(), 5);
+        assert!(is_durable(), "{mode}");
+        // Or the file itself (chattr +S).
+        files.node(source.id()).set_flags(flag::SYNC, None).unwrap();
+        assert_eq!(is_durable(), waits, "{mode}");
+        files
+            .open_with("/source", OpenOptions::new().append(true))
+            .unwrap()
+            .write_all(b"x")
+            .unwrap();
         assert!(is_durable(), "{mode}");
         files.create_dir("/directory").unwrap();
         assert_eq!(is_durable(), waits, "{mode}");

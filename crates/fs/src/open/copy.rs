@@ -65,6 +65,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                     self.move_position(end.open, |_| Ok(moved))?;
                 }
             }
+            self.sync_written(target.open, target.open.how.sync)?;
         }
         Ok(copied)
     }

@@ -154,10 +154,19 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         };
         let moved = at.is_none().then_some(open);
         let (_, len) = self.write_fill(who, open.file, Begin { from, moved }, fill)?;
-        if manner.sync {
-            self.sync_all()?;
-        }
+        self.sync_written(open, manner.sync)?;
         Ok(len as usize)
+    }
+
+    /// Makes durable what was written to `open` if that is asked for, by the call or by the file's
+    /// flag `S`.
+    pub(super) fn sync_written(&self, open: &OpenFile, is_asked: bool) -> Result<()> {
+        let is_wanted = || -> Result<bool> {
+            // Elsewhere it is durable already.
+            let has_log = self.core().is_logged();
+            Ok(is_asked || has_log && self.inode(open.file)?.flags & flag::SYNC != 0)
+        };
+        if is_wanted()? { self.sync_all() } else { Ok(()) }
     }
 
     /// Makes the file as long as `size` bytes, as `ftruncate`.
