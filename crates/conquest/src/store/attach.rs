@@ -10,6 +10,7 @@ use conquest_pm::{Access, Holder, Options};
 
 use super::backing::{self, Backing};
 use super::directory::SETTINGS;
+use super::keeper::Program;
 use super::lock::{StoreLock, absolute};
 use super::settings::{Settings, is_absent};
 use super::sync_mode::SyncMode;
@@ -72,6 +73,10 @@ impl Store {
             }
         }
         let was_dirty = !found.superblock.clean;
+        if how.keeper == Program::This {
+            // Before anybody can look who has it attached, to have the store for himself.
+            fs.core().become_keeper();
+        }
         // It attaches the store, too.
         drop(lock);
         if let Some(backing) = &backing {

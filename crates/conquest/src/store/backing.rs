@@ -61,7 +61,7 @@ impl Backing {
 
     /// Sees to it that there is a keeper.
     pub(crate) fn ensure_keeper(&self) {
-        if self.keeper != Program::None {
+        if !matches!(self.keeper, Program::None | Program::This) {
             // Without one, `info` says what that means.
             let (true | false) = keeper::ensure(&self.directory, &self.keeper);
         }

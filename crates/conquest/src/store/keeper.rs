@@ -47,12 +47,14 @@ pub enum Program {
     Path(PathBuf),
     /// None: what nobody waits for becomes durable when somebody does, or detaches.
     None,
+    /// The one that attaches, by its first thread: see [`keep`].
+    This,
 }
 
 impl Program {
     fn path(&self) -> Option<PathBuf> {
         match self {
-            Program::None => None,
+            Program::None | Program::This => None,
             Program::Path(path) => Some(path.clone()),
             Program::Search => {
                 let named = std::env::var_os(VARIABLE).map(PathBuf::from);
@@ -115,10 +117,9 @@ pub fn keep(directory: &Path) -> Result<()> {
     if !lock_alone(directory, &lock)? {
         return Ok(());
     }
-    let how = Attach { keeper: Program::None, keep_from_swap: false, ..Attach::default() };
+    let how = Attach { keeper: Program::This, keep_from_swap: false, ..Attach::default() };
     let store = Store::attach(directory, &how)?;
     let core = std::sync::Arc::clone(store.fs().core());
-    core.become_keeper();
     let Some(backing) = store.attachment().backing.clone() else {
         let what = "it has no volume, so there is nothing to keep";
         return Err(Error::VolumeRule { directory: directory.to_owned(), what });
