@@ -20,10 +20,10 @@ use crate::{Error, Result};
 
 /// Pauses between looks whether another thread has opened the volume.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Milliseconds between looks whether there is a keeper.
-const LOOK: u64 = 1000;
 /// Longest wait for that.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Milliseconds between looks whether there is a keeper.
+const LOOK: u64 = 1000;
 
 /// An image, and which process of a line of descent has opened it.
 type Opened = (u32, Arc<Image>);
@@ -88,8 +88,7 @@ impl Backing {
             if place.as_ref().is_some_and(|(opener, _)| *opener == life) {
                 continue;
             }
-            let volume = Arc::new(volume::open(&self.directory, &self.at)?);
-            let image = Arc::new(Image::find(volume)?);
+            let image = Arc::new(volume::open_image(&self.directory, &self.at)?);
             // What a parent has opened is the parent's.
             let _parents = ManuallyDrop::new(place.replace((life, Arc::clone(&image))));
             return Ok(image);

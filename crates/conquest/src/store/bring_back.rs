@@ -39,9 +39,15 @@ pub(crate) fn if_missing(directory: &Path, settings: &mut Settings) -> Result<bo
 }
 
 fn bring_back(directory: &Path, settings: &mut Settings, at: &VolumeAt) -> Result<()> {
+    let image = volume::open_image(directory, at)?;
+    let made = build(directory, settings, &image);
+    // It is opened again when it is needed. What it lacks then is told then.
+    let _closed = std::sync::Arc::into_inner(image.into_volume()).map(volume::Volume::close);
+    made
+}
+
+fn build(directory: &Path, settings: &mut Settings, image: &Image) -> Result<()> {
     let new = as_it_was(directory, settings)?;
-    let volume = std::sync::Arc::new(volume::open(directory, at)?);
-    let image = Image::find(volume)?;
     let region = image.region()?;
     if Id(region.uuid) != settings.live.region {
         let (expected, found) = (settings.live.region, Id(region.uuid));
@@ -52,14 +58,12 @@ fn bring_back(directory: &Path, settings: &mut Settings, at: &VolumeAt) -> Resul
     let file = place_again(directory, settings, &new)?;
     let temporary = file.partial();
     directory::remove(&temporary)?;
-    let made = region::bring_back(&temporary, &new, &region, &image)
+    let made = region::bring_back(&temporary, &new, &region, image)
         .and_then(|()| put_in_place(directory, settings, &file, &new));
     if made.is_err() {
         // The error to report is the first one.
         let _removed = directory::remove(&temporary);
     }
-    // It is opened again when it is needed. What it lacks then is told then.
-    let _closed = std::sync::Arc::into_inner(image.into_volume()).map(volume::Volume::close);
     made
 }
 

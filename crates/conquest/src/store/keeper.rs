@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::attach::is_store;
 use super::directory::{KEEPER, SETTINGS};
 use super::sync_mode::SyncMode;
 use super::{Attach, Store};
@@ -80,7 +81,10 @@ fn open_lock(directory: &Path) -> Result<File> {
 /// The process that keeps the store in `directory`, as it says; 0 if it did not. None if there is
 /// no keeper.
 pub(crate) fn present(directory: &Path) -> Option<u32> {
-    let file = File::open(directory.join(KEEPER)).ok()?;
+    // Whatever has the name, nobody waits for it.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut options = File::options();
+    let file = options.read(true).custom_flags(flags).open(directory.join(KEEPER)).ok()?;
     match file.try_lock_shared() {
         Ok(()) => None,
         Err(_) => {
@@ -113,6 +117,8 @@ pub(crate) fn ensure(directory: &Path, program: &Program) -> bool {
 /// # Errors
 /// Those of attaching the store; those of its volume, which others then meet as well.
 pub fn keep(directory: &Path) -> Result<()> {
+    // Or what was just destroyed would have a file again.
+    is_store(directory)?;
     let lock = open_lock(directory)?;
     if !lock_alone(directory, &lock)? {
         return Ok(());

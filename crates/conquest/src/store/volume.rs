@@ -1,6 +1,7 @@
 //! A store's volume: made, opened, and told from any other.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use conquest_flash::device::{Device, FileDevice};
 use conquest_flash::{NewVolume, OpenOptions, create_at, open_device};
@@ -116,6 +117,17 @@ pub(crate) fn open(directory: &Path, at: &VolumeAt) -> Result<Volume> {
     // The error to report is that it is another one.
     let _closed = volume.close();
     Err(Error::VolumeOfAnother { directory, device, expected, found })
+}
+
+/// Opens the volume `at`, on which there is a core's image.
+pub(crate) fn open_image(directory: &Path, at: &VolumeAt) -> Result<Image> {
+    let volume = Arc::new(open(directory, at)?);
+    let found = Image::find(Arc::clone(&volume));
+    if found.is_err() {
+        // Or what it has in memory stayed.
+        let _closed = Arc::into_inner(volume).map(Volume::close);
+    }
+    Ok(found?)
 }
 
 /// Refuses a volume that can't hold all that a core of `shape` can have.
