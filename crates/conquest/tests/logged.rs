@@ -84,6 +84,7 @@ fn as_child() {
             std::fs::rename(format!("{sign}.new"), sign).unwrap();
             std::thread::sleep(Duration::from_secs(60));
         }
+        ["make", directory] => Store::make(Path::new(directory), &logged()).unwrap(),
         ["fork", directory] => forks(Path::new(directory)),
         other => panic!("{other:?}"),
     }
@@ -142,6 +143,28 @@ fn forks(directory: &Path) {
         store.sync().unwrap();
     }
     store.detach().unwrap();
+}
+
+#[test]
+fn who_makes_a_store_with_a_volume_may_die_at_any_moment() {
+    let place = Temporary::on_disk("making");
+    let directory = place.path().join("store");
+    let mut rng = Rng::new(8);
+    for _ in 0..12 {
+        let child = start(&["make", text(&directory)]);
+        std::thread::sleep(Duration::from_millis(rng.below(120)));
+        kill(child);
+        Store::make(&directory, &NewStore { force: true, ..logged() }).unwrap();
+        let store = alone(&directory);
+        write_file(store.fs(), "file", b"bytes");
+        store.detach().unwrap();
+        power_cut(&directory);
+        let store = alone(&directory);
+        assert_eq!(names(store.fs()), ["file"]);
+        store.detach().unwrap();
+        Store::destroy(&directory, PATIENCE).unwrap();
+        assert!(!directory.exists());
+    }
 }
 
 #[test]
