@@ -64,6 +64,15 @@ pub enum Error {
         /// What does not go together, and what does.
         what: &'static str,
     },
+    /// A saved copy is asked for of a store with large files, whose data is on the volume.
+    #[error(
+        "{core}: a saved copy has nothing of the volume, where the data of large files is; copy \
+         the files (conquest cp -a, conquest export)"
+    )]
+    LargeFiles {
+        /// The core.
+        core: PathBuf,
+    },
     /// An operation on a file failed.
     #[error(transparent)]
     File(#[from] FileError),
@@ -447,6 +456,7 @@ impl Error {
             Error::VolumeOfAnother { .. } => libc::ESTALE,
             Error::NotEmpty { .. } => libc::EEXIST,
             Error::VolumeRule { .. } => libc::EINVAL,
+            Error::LargeFiles { .. } => libc::EOPNOTSUPP,
             Error::Fs(error) => error.errno().number(),
             Error::File(error) => error.errno().number(),
             Error::NotAStore { .. } | Error::CoreGone { .. } => libc::ENOENT,

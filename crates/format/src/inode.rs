@@ -92,6 +92,8 @@ pub mod form {
     pub const DIRECTORY: u8 = 4;
     /// A device number.
     pub const DEVICE: u8 = 5;
+    /// A chunk of the volume's space, and a tree of the pages that are not there yet.
+    pub const LARGE: u8 = 6;
 }
 
 /// Flags: bits of the high half of the mode word, with the numbers of `FS_IOC_GETFLAGS`.
@@ -178,7 +180,7 @@ impl FileType {
     pub const fn fits(self, form: u8) -> bool {
         match self {
             FileType::Regular => {
-                matches!(form, form::NONE | form::PACKED | form::EXTENT | form::TREE)
+                matches!(form, form::NONE | form::PACKED | form::EXTENT | form::TREE | form::LARGE)
             }
             FileType::Directory => form == form::DIRECTORY,
             FileType::Symlink => matches!(form, form::PACKED | form::EXTENT),
@@ -318,6 +320,16 @@ pub enum Content {
         /// Major number, bits 32..64.
         major: u32,
     },
+    /// A chunk of the volume's space. Pages of the file that are in the core take the place of
+    /// what is there.
+    Large {
+        /// Pointer word to the top of the tree of these pages, 0 if there are none.
+        root: u64,
+        /// Levels above these pages, 0 if there are none: bits 0..6 of the shape word.
+        height: u64,
+        /// Offset of the [chunk](crate::fs::chunk), a multiple of 64: the other bits.
+        chunk: Offset,
+    },
 }
 
 impl Content {
@@ -331,6 +343,35 @@ impl Content {
             Content::Tree { root, height } => (form::TREE, root, height),
             Content::Directory { root } => (form::DIRECTORY, root, 0),
             Content::Device { minor, major } => (form::DEVICE, pack_pair(minor, major), 0),
+            Content::Large { root, height, chunk } => (form::LARGE, root, chunk.bytes() | height),
+        }
+    }
+
+    /// The tree of pages that it has: root and height.
+    #[must_use]
+    pub const fn tree(self) -> Option<(u64, u64)> {
+        match self {
+            Content::Tree { root, height } => Some((root, height)),
+            Content::Large { root, height, .. } if root != 0 => Some((root, height)),
+            _ => None,
+        }
+    }
+
+    /// The same with another tree of pages.
+    #[must_use]
+    pub const fn with_tree(self, root: u64, height: u64) -> Content {
+        match self {
+            Content::Large { chunk, .. } => Content::Large { root, height, chunk },
+            _ => Content::Tree { root, height },
+        }
+    }
+
+    /// The same without its tree of pages.
+    #[must_use]
+    pub const fn without_tree(self) -> Content {
+        match self {
+            Content::Large { chunk, .. } => Content::Large { root: 0, height: 0, chunk },
+            _ => Content::None,
         }
     }
 
@@ -340,6 +381,9 @@ impl Content {
     ///
     /// The field that is impossible.
     pub const fn unpack(form: u8, content: u64, shape: u64) -> Result<Content, Defect> {
+        if form == form::LARGE {
+            return Content::unpack_large(content, shape);
+        }
         let (least, most) = match form {
             form::PACKED => (0, PACKED_CLASSES - 1),
             form::EXTENT => (1, EXTENT_PAGES_MAX),
@@ -370,6 +414,17 @@ impl Content {
         })
     }
 
+    const fn unpack_large(root: u64, shape: u64) -> Result<Content, Defect> {
+        let (height, chunk) = (shape % NUMBER_UNIT, shape - shape % NUMBER_UNIT);
+        if chunk == 0 || chunk >= 1 << 48 || height > TREE_HEIGHT_MAX {
+            return Err(Defect::Field(word::SHAPE, shape));
+        }
+        if (root == 0) != (height == 0) || root != 0 && !names_something(root) {
+            return Err(Defect::Field(word::CONTENT, root));
+        }
+        Ok(Content::Large { root, height, chunk: Offset::new(chunk) })
+    }
+
     /// Whether such content can have so many pages allocated.
     #[must_use]
     pub const fn can_have(self, pages: u64) -> bool {
@@ -377,7 +432,9 @@ impl Content {
             Content::None | Content::Packed { .. } | Content::Device { .. } => pages == 0,
             Content::Extent { pages: run, .. } => pages == run,
             Content::Tree { .. } => pages != 0,
-            Content::Directory { root } => (pages == 0) == (root == 0),
+            Content::Directory { root } | Content::Large { root, .. } => {
+                (pages == 0) == (root == 0)
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::content;
 use crate::extended::{Attributes, name_of};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, access_list, load, rules_of};
+use crate::large::{PAGE_BLOCKS, chunk};
 use crate::open::present;
 use crate::{Error, FileSystem, Result};
 
@@ -115,7 +116,14 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// # Errors
     /// [`crate::Error::Stale`] if it is there no more; those of the region.
     pub fn stat(&self, file: FileId) -> Result<Stat> {
-        self.read(file.number, |view| load(view, file).map(|(inode, _)| stat_of(file, &inode)))
+        self.read(file.number, |view| {
+            let (inode, _) = load(view, file)?;
+            let mut stat = stat_of(file, &inode);
+            if let Content::Large { chunk: at, .. } = inode.content {
+                stat.blocks += chunk::load(view, at)?.allocated * PAGE_BLOCKS;
+            }
+            Ok(stat)
+        })
     }
 
     /// The file with a name that has inode `number` now: for those who keep numbers of files for
@@ -157,7 +165,14 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             let len = inode.size.min(out.len() as u64) as usize;
             let target = out.get_mut(..len).unwrap_or_default();
-            content::read_bytes(view, inode.content, inode.size, 0, target)?;
+            content::read_bytes(
+                view,
+                inode.content,
+                inode.size,
+                0,
+                target,
+                &mut content::nothing_far,
+            )?;
             Ok(len)
         })
     }

@@ -15,6 +15,7 @@ use conquest_pm::memory::Memory;
 use crate::content::reach;
 use crate::extended;
 use crate::inode::{FileId, directory, identify, load};
+use crate::large::chunk::{self, List};
 use crate::{FileSystem, Result};
 
 /// What a file system consists of, and what is wrong with it.
@@ -57,6 +58,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         while let Some((file, parent)) = check.left.pop() {
             self.check_directory(&mut check, file, parent)?;
         }
+        for list in [List::Untrimmed, List::Unused] {
+            self.check_list(&mut check, list)?;
+        }
         for word in self.core().orphans() {
             self.check_orphan(&mut check, word)?;
         }
@@ -67,6 +71,24 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         check.census.findings.extend(self.core().check(&check.reachable)?);
         Ok(check.census)
+    }
+
+    /// Notes the chunks on `list` that no file has.
+    fn check_list(&self, check: &mut Check, list: List) -> Result<()> {
+        self.read(0, |view| {
+            for at in chunk::members(view, list, usize::MAX)? {
+                let chunk = chunk::load(view, at)?;
+                if chunk.inode == 0 {
+                    check.reachable.object(at);
+                } else if list == List::Unused {
+                    check.find(
+                        "chunk of a file that nobody is said to need",
+                        FileId { number: chunk.inode, generation: chunk.generation },
+                    );
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Checks what a holding keeps: a file without names, unless it has got one since.

@@ -27,6 +27,12 @@ pub enum Error {
     /// The rules of file systems refuse it.
     #[error("{0}")]
     Refused(Errno),
+    /// The volume, on which large files' data is, says so.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// It is about a large file, whose data is on a volume that this process does not have.
+    #[error("the file's data is on the store's volume, which is not at hand")]
+    NoVolume,
     /// The file is there no more.
     #[error("the file is there no more")]
     Stale,
@@ -40,6 +46,16 @@ pub enum Error {
         /// What was found.
         found: u64,
     },
+}
+
+/// What went wrong on the volume.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct VolumeError {
+    /// The error number that a system call would give: `ENOSPC` or `EIO`.
+    pub errno: Errno,
+    /// What it was, as a sentence.
+    pub reason: String,
 }
 
 /// What an operation of this crate returns.
@@ -58,6 +74,8 @@ impl Error {
         use conquest_pm::Error as Core;
         match self {
             Error::Refused(errno) => *errno,
+            Error::Volume(error) => error.errno,
+            Error::NoVolume => Errno::EIO,
             Error::Stale => Errno::ESTALE,
             Error::Collisions { .. } => Errno::ENOSPC,
             Error::Unfit { .. } => Errno::EINVAL,

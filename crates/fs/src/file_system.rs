@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use conquest_access::{Capability, Credentials};
-use conquest_format::fs::{INODE, RESERVE_MAX, VERSION, root};
+use conquest_format::fs::{INODE, RESERVE_MAX, VERSION, chunk, root};
 use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::inode::{self, Content, FileType, Links, Owner, SIZE_MAX};
 use conquest_format::{GROUP_PAGES, Offset, PAGE, WORD};
@@ -15,6 +15,7 @@ use crate::buffer::Buffer;
 use crate::content;
 use crate::dir::Key;
 use crate::inode::{FileId, InodeObject, NewInode};
+use crate::large::{NewLarge, Space};
 use crate::{Error, Result};
 
 /// The lock that directories are moved under: the first one, so it is taken before all others. Its
@@ -40,6 +41,8 @@ pub struct NewFileSystem {
     /// Percentage of the region's pages that only callers with `CAP_SYS_RESOURCE` may use, at most
     /// [`RESERVE_MAX`].
     pub reserve: u64,
+    /// Where large files' data goes, if that is not the region.
+    pub large: Option<NewLarge>,
 }
 
 /// A file system on an attached region. Every operation may be called by any thread, and by several
@@ -52,6 +55,12 @@ pub struct FileSystem<M: Memory, H: Host> {
     /// Pages that are reserved.
     reserve: u64,
     clock: Clock,
+    /// Bytes above which a file's data is on the volume.
+    threshold: u64,
+    /// Blocks of a chunk of the volume's space, 0 if there is none.
+    chunk_blocks: u64,
+    /// The volume's space, for large files.
+    space: Option<Box<dyn Space>>,
     /// Whether operations make durable what they have done before they return.
     is_synchronous: bool,
 }
@@ -70,8 +79,14 @@ pub(crate) enum Attempt<T> {
 pub(crate) fn lock_of<M: Memory, H: Host>(core: &Core<M, H>, number: u64) -> u32 {
     // Inodes made one after the other get locks all over the table.
     let mixed = (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
-    let inodes = core.geometry().shape().locks.saturating_sub(1).max(1);
+    let inodes = core.geometry().shape().locks.saturating_sub(2).max(1);
     1 + mixed % inodes
+}
+
+/// The lock of a region that guards the lists of chunks: the last one, so it is taken after all
+/// others.
+pub(crate) fn lists_lock<M: Memory, H: Host>(core: &Core<M, H>) -> u32 {
+    core.geometry().shape().locks - 1
 }
 
 /// Takes a step of an intent of this file system: the handler that a region with one needs, as
@@ -92,7 +107,7 @@ impl<M: Memory, H: Host> core::fmt::Debug for FileSystem<M, H> {
     }
 }
 
-fn root_word(index: u64) -> Offset {
+pub(crate) fn root_word(index: u64) -> Offset {
     STATE_ROOTS.plus(index * WORD)
 }
 
@@ -136,7 +151,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             tx.set(root_word(root::DIRECTORY), Ptr::<InodeObject>::word(made.0))?;
             tx.set(root_word(root::KEY), new.key[0])?;
             tx.set(root_word(root::KEY + 1), new.key[1])?;
-            tx.set(root_word(root::FILE_MAX), new.size_max.min(SIZE_MAX))?;
+            let large = new.large.unwrap_or(NewLarge { threshold: 0, chunk_blocks: 0 });
+            let size_max = new.large.map_or(SIZE_MAX, |large| chunk::file_max(large.chunk_blocks));
+            tx.set(root_word(root::FILE_MAX), new.size_max.min(size_max))?;
+            tx.set(root_word(root::THRESHOLD), large.threshold)?;
+            tx.set(root_word(root::CHUNK_BLOCKS), large.chunk_blocks)?;
             tx.set(root_word(root::RESERVE), new.reserve.min(RESERVE_MAX))?;
             tx.set(root_word(root::VERSION), VERSION)?;
             Ok(Ok(()))
@@ -153,10 +172,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             root::DIRECTORY,
             root::FILE_MAX,
             root::RESERVE,
+            root::THRESHOLD,
+            root::CHUNK_BLOCKS,
             root::KEY,
             root::KEY + 1,
         ];
-        let [version, word, size_max, percentage, key @ ..] =
+        let [version, word, size_max, percentage, threshold, chunk_blocks, key @ ..] =
             core.read(MOVES, |view| Ok(wanted.map(|index| view.word(root_word(index)))))?;
         if version != VERSION {
             return Err(Error::Unfit {
@@ -176,7 +197,55 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let pages = core.geometry().shape().max_groups * GROUP_PAGES;
         let reserve = pages * percentage.min(RESERVE_MAX) / 100;
         let key = Key::new(key);
-        Ok(FileSystem { core, key, root, size_max, reserve, clock, is_synchronous: false })
+        let is_possible = (chunk::BLOCKS_MIN..=chunk::BLOCKS_MAX).contains(&chunk_blocks)
+            && chunk_blocks.is_power_of_two()
+            || chunk_blocks == 0 && threshold == 0;
+        if !is_possible {
+            return Err(Error::Unfit {
+                what: "blocks of a chunk of the volume's space",
+                expected: "a power of two from 2^21 to 2^51, or 0 in a store without a volume",
+                found: chunk_blocks,
+            });
+        }
+        Ok(FileSystem {
+            core,
+            key,
+            root,
+            size_max,
+            reserve,
+            clock,
+            threshold: if chunk_blocks == 0 { u64::MAX } else { threshold },
+            chunk_blocks,
+            space: None,
+            is_synchronous: false,
+        })
+    }
+
+    /// The same with the space of a volume, where large files' data is. Without it these can't be
+    /// read, and none becomes large.
+    #[must_use]
+    pub fn with_space(self, space: Box<dyn Space>) -> Self {
+        FileSystem { space: Some(space), ..self }
+    }
+
+    /// Bytes above which a file's data goes to the volume; none if there is no volume.
+    pub fn threshold(&self) -> Option<u64> {
+        self.space.as_ref().filter(|_| self.chunk_blocks != 0).map(|_| self.threshold)
+    }
+
+    /// [`Self::threshold`], or more than any file has.
+    pub(crate) fn limit(&self) -> u64 {
+        self.threshold().unwrap_or(u64::MAX)
+    }
+
+    /// Blocks of a chunk of the volume's space; 0 if the store has none.
+    pub(crate) fn chunk_blocks(&self) -> u64 {
+        self.chunk_blocks
+    }
+
+    /// The volume's space.
+    pub(crate) fn space(&self) -> Result<&dyn Space> {
+        self.space.as_deref().ok_or(Error::NoVolume)
     }
 
     /// The same, but with operations that make durable what they have done before they return. One

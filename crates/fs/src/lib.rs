@@ -8,7 +8,8 @@
 //! - readers take no lock, make no system call and allocate nothing; what they see may be torn and
 //!   counts only once the version of the lock that guards it has been looked at again;
 //! - locks are taken in the order of their numbers, each once: first that of [moves](names), then
-//!   those of inodes. An operation begins no second transaction while it has one.
+//!   those of inodes, last that of the lists of chunks. An operation begins no second transaction
+//!   while it has one.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ mod extended;
 pub mod feed;
 mod file_system;
 mod inode;
+pub mod large;
 pub mod locks;
 pub mod names;
 pub mod open;
@@ -34,7 +36,7 @@ pub mod walk;
 pub mod xattr;
 
 pub use conquest_access::{Credentials, Errno};
-pub use error::{Error, Result};
+pub use error::{Error, Result, VolumeError};
 pub use file_system::{Clock, FileSystem, LOCKS_MIN, NewFileSystem, finish_intent};
 pub use inode::FileId;
 pub use reader::Reader;

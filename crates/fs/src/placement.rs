@@ -1,6 +1,6 @@
 //! Where the content of a file is kept, and why (Conquest 2002, 3.1 and 3.2.1).
 //!
-//! There are no volumes yet, so everything is in the core; this says what of it would stay there.
+//! Without a volume everything is in the core; this says what of it would stay there with one.
 
 use conquest_format::inode::{Content, FileType};
 use conquest_pm::host::Host;
@@ -11,7 +11,7 @@ use crate::inode::{FileId, load};
 use crate::{Errno, FileSystem, Result};
 
 /// Bytes of a file's beginning that tell whether it is a program.
-const MAGIC: usize = 4;
+pub(crate) const MAGIC: usize = 4;
 
 /// How a file's content is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +24,8 @@ pub enum Form {
     Extent,
     /// Many runs.
     Tree,
+    /// A chunk of the volume's space, and pages that are not there yet.
+    Large,
 }
 
 /// Why a file's content stays in the core.
@@ -35,6 +37,10 @@ pub enum Stays {
     Program,
     /// It is neither, and there is no volume that it could go to.
     NoVolume,
+    /// It is neither, but nothing was written to it since it is so large.
+    Unwritten,
+    /// It does not: only what was written last may be there.
+    OnVolume,
 }
 
 /// Where a regular file's content is kept.
@@ -74,15 +80,20 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 Content::Packed { .. } => Form::Packed,
                 Content::Extent { .. } => Form::Extent,
                 Content::Tree { .. } => Form::Tree,
+                Content::Large { .. } => Form::Large,
                 _ => Form::None,
             };
             let mut magic = [0; MAGIC];
-            content::read_bytes(view, inode.content, inode.size, 0, &mut magic)?;
+            // What the volume has of it is not asked for.
+            let mut far = |_, _| Ok(());
+            content::read_bytes(view, inode.content, inode.size, 0, &mut magic, &mut far)?;
             let is_program = is_program(inode.permissions.into(), &magic);
             let stays = match inode.size {
                 size if size <= threshold => Stays::Small,
+                _ if form == Form::Large => Stays::OnVolume,
                 _ if is_program => Stays::Program,
-                _ => Stays::NoVolume,
+                _ if self.threshold().is_none() => Stays::NoVolume,
+                _ => Stays::Unwritten,
             };
             Ok(Placed { form, is_program, stays })
         })

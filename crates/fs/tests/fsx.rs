@@ -11,21 +11,27 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use conquest_access::Removal;
 use conquest_format::PAGE;
-use conquest_format::fs;
+use conquest_format::fs::{self, chunk};
 use conquest_format::geometry::Shape;
 use conquest_fs::content::{Allocate, Seek, WriteAt};
+use conquest_fs::large::{NewLarge, Space};
+use conquest_fs::locks::Wait;
 use conquest_fs::names::New;
-use conquest_fs::{Clock, Errno, Error, FileId, FileSystem, finish_intent};
+use conquest_fs::{Clock, Errno, Error, FileId, FileSystem, NewFileSystem, finish_intent};
 use conquest_peers::sys;
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{Mapped, OsHost, Source};
 use conquest_pm::{Access, Options, Region};
 use conquest_testkit::Rng;
-use conquest_testkit::files::{new_file_system, root_user};
+use conquest_testkit::files::{RamSpace, new_file_system, root_user};
 use conquest_testkit::judge::judge_attached;
 
 /// Most bytes of one operation, as with fsx.
 const LEN_MAX: u64 = 64 << 10;
+/// Most bytes of one operation on a large file.
+const LARGE_LEN_MAX: u64 = 1 << 20;
+/// Blocks of a chunk.
+const CHUNK_BLOCKS: u64 = chunk::BLOCKS_MIN;
 
 /// Files of up to so many bytes are read after each operation.
 const ALWAYS_CHECKED: u64 = 64 << 10;
@@ -38,7 +44,8 @@ fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |value| value.parse().unwrap())
 }
 
-fn store(max_groups: u64) -> Files {
+/// One with the space of a volume for files above `threshold` bytes, if that is given.
+fn store(max_groups: u64, large: Option<(u64, RamSpace)>) -> Files {
     let clock = || -> Clock {
         Box::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64)
     };
@@ -53,8 +60,25 @@ fn store(max_groups: u64) -> Files {
         ..Options::default()
     };
     let core = Region::open(Source::from(copy), &fs::kinds(), Access::default(), options).unwrap();
-    FileSystem::make(&core, &new_file_system(), &clock()).unwrap();
-    FileSystem::open(core, clock()).unwrap()
+    let threshold = large.as_ref().map(|(threshold, _)| *threshold);
+    let large_files = threshold.map(|threshold| NewLarge { threshold, chunk_blocks: CHUNK_BLOCKS });
+    let new = NewFileSystem { large: large_files, ..new_file_system() };
+    FileSystem::make(&core, &new, &clock()).unwrap();
+    let files = FileSystem::open(core, clock()).unwrap();
+    match large {
+        Some((_, space)) => files.with_space(Box::new(space)),
+        None => files,
+    }
+}
+
+/// A space in which files that were lost have left something.
+fn used_space() -> RamSpace {
+    let space = RamSpace::default();
+    for number in 0..4 {
+        let block = (chunk::first(CHUNK_BLOCKS) + number) * CHUNK_BLOCKS;
+        space.write(block, &[0xEE; 8 << 20]).unwrap();
+    }
+    space
 }
 
 /// What a file should be: its pages that are not zeros.
@@ -127,24 +151,29 @@ enum Op {
     Copy(u64, u64, u64),
     Seek(Seek, u64),
     Close,
+    Push,
+    Trim,
 }
 
 impl Op {
-    fn random(rng: &mut Rng, size: u64, max: u64) -> Op {
-        let most = match rng.below(4) {
+    fn random(rng: &mut Rng, size: u64, max: u64, is_large: bool) -> Op {
+        let most = match rng.below(if is_large { 5 } else { 4 }) {
             0 => 64,
             1 => 3000,
+            4 => LARGE_LEN_MAX,
             _ => LEN_MAX,
         };
         let len = 1 + rng.below(most.min(max));
         // Often near the end.
-        let at = if rng.chance(1, 4) {
+        let at = if most == LARGE_LEN_MAX {
+            rng.below((max - len) / PAGE + 1) * PAGE
+        } else if rng.chance(1, 4) {
             (size + rng.below(5000)).saturating_sub(rng.below(5000)).min(max - len)
         } else {
             rng.below(max - len + 1)
         };
         let keeps_size = rng.chance(1, 2);
-        match rng.below(24) {
+        match rng.below(if is_large { 27 } else { 24 }) {
             0..=3 => Op::Read(at, len),
             4..=10 => Op::Write(at, len),
             11..=12 if size + len <= max => Op::Append(len),
@@ -156,7 +185,9 @@ impl Op {
             20 => Op::Copy(rng.below(max - len + 1), at, len),
             21 => Op::Seek(Seek::Data, at),
             22 => Op::Seek(Seek::Hole, at),
-            _ => Op::Close,
+            23 => Op::Close,
+            24..=25 => Op::Push,
+            _ => Op::Trim,
         }
     }
 }
@@ -166,14 +197,16 @@ struct Test {
     file: FileId,
     model: Model,
     rng: Rng,
+    space: Option<RamSpace>,
 }
 
 impl Test {
-    fn new(seed: u64, max_groups: u64) -> Test {
-        let files = store(max_groups);
+    fn new(seed: u64, max_groups: u64, threshold: Option<u64>) -> Test {
+        let space = threshold.map(|_| used_space());
+        let files = store(max_groups, threshold.zip(space.clone()));
         let who = &root_user();
         let file = files.create(who, files.root(), b"file", New::Regular, 0o600).unwrap();
-        Test { files, file, model: Model::default(), rng: Rng::stream(7, seed) }
+        Test { files, file, model: Model::default(), rng: Rng::stream(7, seed), space }
     }
 
     fn bytes(&mut self, len: u64) -> Vec<u8> {
@@ -228,6 +261,8 @@ impl Test {
             }
             Op::Seek(what, at) => self.check_seek(what, at),
             Op::Close => self.files.trim(self.file).unwrap(),
+            Op::Push => self.files.push(self.file, Wait::Forever).unwrap(),
+            Op::Trim => drop(self.files.trim_chunks().unwrap()),
         }
         assert_eq!(self.files.stat(self.file).unwrap().size, self.model.size);
     }
@@ -282,18 +317,24 @@ impl Test {
         self.files.remove(who, self.files.root(), b"file", Removal::File).unwrap();
         judge_attached(self.files.core()).unwrap();
         assert_eq!(self.files.check().unwrap().findings, []);
+        if let Some(space) = &self.space {
+            self.files.trim_chunks().unwrap();
+            assert_eq!(self.files.check().unwrap().findings, []);
+            // All but what lost files have left in chunks that nobody has had.
+            assert_eq!(space.pages(), 3 * (8 << 20) / PAGE as usize);
+        }
         let left = self.files.core().pages_used().saturating_sub(pages);
         // A slab of each kind may stay with its lane.
         assert!(left <= 18 * 4, "{left} pages are left");
     }
 }
 
-fn run(max: u64, seed: u64, operations: u64) {
-    let mut test = Test::new(seed, (max >> 21) * 3 + 16);
+fn run(max: u64, seed: u64, operations: u64, threshold: Option<u64>) {
+    let mut test = Test::new(seed, (max >> 21) * 3 + 16, threshold);
     let pages = test.files.core().pages_used();
     let mut last = VecDeque::new();
     for number in 0..operations {
-        let op = Op::random(&mut test.rng, test.model.size, max);
+        let op = Op::random(&mut test.rng, test.model.size, max, threshold.is_some());
         last.push_back(format!("{op:?} at size {}", test.model.size));
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             test.perform(&op);
@@ -313,10 +354,14 @@ fn run(max: u64, seed: u64, operations: u64) {
 }
 
 fn run_all(max: u64, operations: u64) {
+    run_all_in(max, operations, None);
+}
+
+fn run_all_in(max: u64, operations: u64, threshold: Option<u64>) {
     let operations = number("CONQUEST_OPERATIONS", operations);
     let seeds = number("CONQUEST_SEEDS", 2);
     for seed in 0..seeds {
-        run(max, seed, operations);
+        run(max, seed, operations, threshold);
     }
     println!("{seeds} seeds, {operations} operations each on a file of up to {max} bytes: equal");
 }
@@ -334,4 +379,14 @@ fn a_file_of_up_to_1_mib_is_what_was_written() {
 #[test]
 fn a_file_of_up_to_256_mib_is_what_was_written() {
     run_all(256 << 20, 10_000);
+}
+
+#[test]
+fn a_large_file_of_up_to_200_kib_is_what_was_written() {
+    run_all_in(200 << 10, 10_000, Some(20 << 10));
+}
+
+#[test]
+fn a_large_file_of_up_to_6_mib_is_what_was_written() {
+    run_all_in(6 << 20, 10_000, Some(100_000));
 }

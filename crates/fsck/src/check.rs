@@ -18,6 +18,7 @@ use conquest_format::kind::Kind;
 use conquest_format::superblock::Superblock;
 use conquest_format::{Geometry, Offset, inode, pointer};
 
+use crate::chunks::Chunks;
 use crate::inodes::Inodes;
 use crate::journal::Lanes;
 use crate::overlay::Overlay;
@@ -25,7 +26,9 @@ use crate::report::{Counts, Findings, Hex};
 use crate::space::{Space, Wild};
 use crate::state::{Roots, root_word};
 use crate::{Code, Error, Options, Report, View};
-use crate::{attributes, content, directory, journal, names, orphans, paths, state, superblock};
+use crate::{
+    attributes, chunks, content, directory, journal, names, orphans, paths, state, superblock,
+};
 
 /// Share of the work that is done before each pass, in percent, and at the end.
 const SHARES: [u64; 6] = [0, 20, 60, 90, 95, 100];
@@ -42,6 +45,8 @@ pub(crate) struct Check<'v, V: ?Sized> {
     pub(crate) geometry: Geometry,
     /// Chunks of holdings that have space.
     pub(crate) chunks: u32,
+    /// Chunks of the volume's space.
+    pub(crate) chunks_of_volume: Chunks,
 }
 
 /// Checks the region in `view`.
@@ -79,8 +84,18 @@ pub(crate) fn run<V: View + ?Sized>(view: &V, options: &Options<'_>) -> Result<R
     };
     let inodes = Inodes::new(&mut space);
     let chunks = orphans::chunks(&bytes, &geometry, &mut findings);
-    let mut check =
-        Check { bytes, findings, counts, space, inodes, lanes, roots, geometry, chunks };
+    let mut check = Check {
+        bytes,
+        findings,
+        counts,
+        space,
+        inodes,
+        lanes,
+        roots,
+        geometry,
+        chunks,
+        chunks_of_volume: Chunks::default(),
+    };
     check.passes(options);
     paths::fill(&mut check);
     Ok(check.findings.finish(check.counts, superblock.clean))
@@ -103,6 +118,7 @@ impl<V: View + ?Sized> Check<'_, V> {
                 attributes::check(self, number, &found);
             }
         }
+        chunks::check(self);
         let directories = core::mem::take(&mut self.inodes.directories);
         for (index, place) in (0..).zip(&directories) {
             options.tell(SHARES, 2, index, directories.len() as u64);

@@ -269,6 +269,21 @@ codes! {
     DentryType: Error, "dentry-type",
         "an entry says another type than its inode",
         "store the inode's type";
+    RootChunks: Error, "root-chunks",
+        "the roots about the volume's space contradict each other, or what can be",
+        "store what the volume says";
+    Chunk: Error, "chunk",
+        "a chunk of the volume's space fails its checksum, or its fields are impossible",
+        "look for its file's data by its number";
+    ChunkOwner: Error, "chunk-owner",
+        "a chunk is another file's than the one that has it, or should have none",
+        "store the one that has it";
+    ChunkNumber: Error, "chunk-number",
+        "a chunk's number is another one's, or one that nobody has drawn",
+        "keep the one whose checksum is right";
+    ChunkList: Error, "chunk-list",
+        "a list of chunks leads where it can't, or a chunk is not on the list that it says",
+        "make the lists anew";
     TreeSlot: Error, "tree-slot",
         "a word of a file's tree that is no slot of its level",
         "make it a hole";

@@ -6,6 +6,7 @@ use conquest_format::inode::{Content, FileType, Inode, offset_of, word};
 use conquest_format::{Offset, PAGE, WORD};
 
 use crate::check::Check;
+use crate::chunks;
 use crate::report::Hex;
 use crate::{Code, View};
 
@@ -25,19 +26,29 @@ pub(crate) fn check<V: View + ?Sized>(check: &mut Check<'_, V>, number: u64, ino
                 check_symlink(check, number, inode, target, pages * PAGE);
             }
         }
+        Content::Large { root, height, chunk } => {
+            chunks::check_owned(check, number, inode, chunk);
+            let found = match root {
+                0 => 0,
+                root => {
+                    let Some(top) = check.target(number, at, root, TREE) else { return };
+                    check_tree(check, number, at, top, height)
+                }
+            };
+            check_pages(check, number, inode, found);
+        }
         Content::Tree { root, height } => {
             let Some(top) = check.target(number, at, root, TREE) else { return };
             let found = check_tree(check, number, at, top, height);
-            if found != inode.pages {
-                check.find(
-                    Code::InodePages,
-                    number,
-                    inode_at.plus(word::PAGES),
-                    found,
-                    inode.pages,
-                );
-            }
+            check_pages(check, number, inode, found);
         }
+    }
+}
+
+fn check_pages<V: View + ?Sized>(check: &mut Check<'_, V>, number: u64, inode: &Inode, found: u64) {
+    let Some(at) = offset_of(number) else { return };
+    if found != inode.pages {
+        check.find(Code::InodePages, number, at.plus(word::PAGES), found, inode.pages);
     }
 }
 

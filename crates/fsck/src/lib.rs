@@ -20,6 +20,7 @@ mod access_list;
 mod attributes;
 mod bucket;
 mod check;
+mod chunks;
 mod code;
 mod content;
 mod directory;

@@ -52,6 +52,13 @@ pub(crate) struct Mkfs {
     /// Where contents of files go: conquest, simfs, dfs.
     #[arg(long, default_value_t = Preset::Conquest)]
     preset: Preset,
+    /// Most bytes of a file that stays in the core, if there is a volume [default: 1M].
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    threshold: Option<u64>,
+    /// Bytes of the volume's space for each large file: a power of two from 1G to 1E, and what such
+    /// a file can have at most [default: 16T].
+    #[arg(long, value_parser = size::parse, value_name = "SIZE", requires = "volume")]
+    chunk: Option<u64>,
     /// Most bytes in a regular file.
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     file_size_max: Option<u64>,
@@ -127,6 +134,7 @@ pub(crate) fn make(report: &Report, args: &Mkfs) {
     };
     let directory = args.directory();
     let defaults = NewStore::default();
+    let preset = Placement::of(args.preset);
     let new = NewStore {
         core: args.core.clone().map_or(CorePlace::Default, CorePlace::Path),
         size_max: args.size_max.unwrap_or(0),
@@ -136,7 +144,8 @@ pub(crate) fn make(report: &Report, args: &Mkfs) {
         sync: args.sync,
         file_size_max: args.file_size_max.unwrap_or(defaults.file_size_max),
         reserve: args.reserve,
-        placement: Placement::of(args.preset),
+        placement: Placement { threshold: args.threshold.unwrap_or(preset.threshold), ..preset },
+        chunk: args.chunk.unwrap_or(defaults.chunk),
         mode: args.mode,
         root_mode: args.root_mode,
         lanes: args.lanes,

@@ -75,11 +75,14 @@ impl Placement {
             Form::Packed => "packed",
             Form::Extent => "extent",
             Form::Tree => "tree",
+            Form::Large => "large",
         };
         let in_core_because = match placed.stays {
             Stays::Small => "small",
             Stays::Program => "program",
             Stays::NoVolume => "no-volume",
+            Stays::Unwritten => "unwritten",
+            Stays::OnVolume => "on-volume",
         };
         Ok(Some(Placement { form, program: placed.is_program, in_core_because }))
     }
@@ -88,8 +91,10 @@ impl Placement {
     fn words(&self) -> String {
         let is_program = if self.program { ", a program" } else { "" };
         let reason = match self.in_core_because {
+            "on-volume" => return format!("{} content{is_program}; on the volume", self.form),
             "small" => "it is small",
             "program" => "programs stay there",
+            "unwritten" => "nothing was written since it was made so long",
             _ => "there is no volume",
         };
         format!("{} content{is_program}; in the core because {reason}", self.form)

@@ -8,10 +8,12 @@
 //! before anything else, and restoring the incarnation, so nothing in it has changed.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
-use conquest_format::Offset;
-use conquest_format::geometry::{STATE_CHUNKS, STATE_GROUPS};
+use conquest_format::fs::root;
+use conquest_format::geometry::{STATE_CHUNKS, STATE_GROUPS, STATE_ROOTS};
 use conquest_format::saved::Header;
+use conquest_format::{Offset, WORD};
 use conquest_pm::memory::Memory;
 use conquest_pm::{Access, Options};
 
@@ -85,6 +87,10 @@ fn save_held(
     to: &Path,
     options: SaveOptions<'_>,
 ) -> Result<Saved> {
+    let next_chunk = STATE_ROOTS.plus(root::NEXT_CHUNK * WORD);
+    if held.memory.load(next_chunk, Ordering::Relaxed) != 0 {
+        return Err(Error::LargeFiles { core: held.memory.path().to_owned() });
+    }
     let plan = plan(held)?;
     // Without what is only about this core's place, which the copy does not have.
     let text = Settings { live, next: None, ..settings.clone() }.text();

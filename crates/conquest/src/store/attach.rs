@@ -11,6 +11,7 @@ use conquest_pm::{Access, Holder, Options};
 use super::backing::{self, Backing};
 use super::directory::SETTINGS;
 use super::keeper::Program;
+use super::large::LargeSpace;
 use super::lock::{StoreLock, absolute};
 use super::settings::{Settings, is_absent};
 use super::sync_mode::SyncMode;
@@ -59,7 +60,11 @@ impl Store {
             return Err(Error::CoreOfAnother { directory, core, expected, found: found_id });
         }
         let swap = how.keep_from_swap.then(|| core.memory().keep_from_swap());
-        let fs = region::files(core)?;
+        let fs = region::files(Arc::clone(&core))?;
+        let fs = match &backing {
+            Some(backing) => fs.with_space(Box::new(LargeSpace::new(Arc::clone(backing), core))),
+            None => fs,
+        };
         let is_synchronous = settings.volume.as_ref().is_some_and(|at| at.sync == SyncMode::Always);
         let fs = if is_synchronous { fs.synchronous() } else { fs };
         let is_news = settings.live != found.live || settings.next.is_some();

@@ -188,6 +188,7 @@ impl Keeper<'_> {
             is_asked = core.await_leave(interval.min(LOOK));
             if matches!(self.store.sync_mode(), Some(SyncMode::Interval(_))) {
                 self.image.sync(core)?;
+                self.store.fs().trim_chunks()?;
             }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
@@ -195,6 +196,8 @@ impl Keeper<'_> {
                 idle = if core.is_anyone_else_at_work()? { 0 } else { idle + 1 };
             }
         }
+        self.image.sync(core)?;
+        self.store.fs().trim_chunks()?;
         self.image.sync(core)?;
         self.checkpoint_if_long()?;
         Ok(!is_asked)

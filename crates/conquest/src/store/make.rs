@@ -13,6 +13,7 @@ use std::time::Duration;
 use conquest_format::GROUP;
 use conquest_format::fs;
 use conquest_format::geometry::{Geometry, Shape};
+use conquest_format::volume::BLOCK;
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::MediumKind;
 
@@ -46,6 +47,13 @@ impl Store {
     /// way.
     pub fn make(directory: &Path, new: &NewStore) -> Result<()> {
         within("bytes in a file", new.file_size_max, 1, i64::MAX as u64)?;
+        let least_chunk = fs::chunk::BLOCKS_MIN * BLOCK;
+        let most_chunk = fs::chunk::BLOCKS_MAX * BLOCK;
+        within("bytes of a chunk", new.chunk, least_chunk, most_chunk)?;
+        if !new.chunk.is_power_of_two() {
+            let what = "a chunk's bytes are a power of two";
+            return Err(Error::VolumeRule { directory: directory.to_owned(), what });
+        }
         within("percentage of space that is reserved", new.reserve, 0, fs::RESERVE_MAX)?;
         let is_new = std::fs::symlink_metadata(directory).is_err();
         directory::prepare(directory, new)?;

@@ -12,6 +12,7 @@ mod grow;
 pub mod identity;
 pub mod info;
 pub mod keeper;
+mod large;
 pub(crate) mod live;
 pub(crate) mod lock;
 pub(crate) mod make;

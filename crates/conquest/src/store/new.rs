@@ -128,6 +128,8 @@ pub struct Placement {
 
 /// One mebibyte: files up to it stay in the core.
 pub const THRESHOLD_DEFAULT: u64 = 1 << 20;
+/// 16 TiB for each large file, of which there can be 2^29 then.
+pub const CHUNK_DEFAULT: u64 = 16 << 40;
 /// The threshold that no file passes.
 pub const THRESHOLD_NONE: u64 = i64::MAX as u64;
 
@@ -190,6 +192,9 @@ pub struct NewStore {
     pub reserve: u64,
     /// Where contents of files go.
     pub placement: Placement,
+    /// Bytes of the volume's space that each large file has, a power of two from 1 GiB to 1 EiB:
+    /// less a page, what a file can have at most in a store with a volume.
+    pub chunk: u64,
     /// User and group that own the store's files and its root directory; none for the caller.
     pub owner: Option<(u32, u32)>,
     /// Permissions of the store's files. Its directory has the same, and may be searched by those
@@ -220,6 +225,7 @@ impl Default for NewStore {
             file_size_max: i64::MAX as u64,
             reserve: 1,
             placement: Placement::default(),
+            chunk: CHUNK_DEFAULT,
             owner: None,
             mode: 0o600,
             root_mode: 0o755,

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use conquest_format::geometry::{SUPERBLOCKS, Shape};
 use conquest_format::inode::Owner;
 use conquest_format::superblock::{SIZE, Superblock};
+use conquest_format::volume::BLOCK;
 use conquest_format::{Geometry, Offset, fs};
+use conquest_fs::large::NewLarge;
 use conquest_fs::open::bury;
 use conquest_fs::{Clock, FileSystem, NewFileSystem, finish_intent};
 use conquest_pm::attach::NewRegion;
@@ -53,6 +55,10 @@ pub(crate) fn make(
         permissions: (new.root_mode & 0o7777) as u16,
         size_max: new.file_size_max,
         reserve: new.reserve,
+        large: image.map(|_| NewLarge {
+            threshold: new.placement.threshold,
+            chunk_blocks: new.chunk / BLOCK,
+        }),
     };
     FileSystem::make(&core, &files, &clock())?;
     if let Some(image) = image {

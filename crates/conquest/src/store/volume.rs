@@ -130,13 +130,17 @@ pub(crate) fn open_image(directory: &Path, at: &VolumeAt) -> Result<Image> {
     Ok(found?)
 }
 
+/// Bytes of a volume that a core of this `geometry` may need: its image, and a log as large as a
+/// quarter of that, and not too small.
+pub(crate) fn needed(geometry: &Geometry) -> u64 {
+    geometry.len() + (geometry.len() / 4).max(LOG_LEAST)
+}
+
 /// Refuses a volume that can't hold all that a core of `shape` can have.
 pub(crate) fn check_size(volume: &Volume, shape: Shape) -> Result<()> {
     let info = volume.info()?;
     let found = info.capacity * info.unit;
-    let core = Geometry::new(shape).map_or(0, |geometry| geometry.len());
-    // Its log as large as a quarter of it, and not too small.
-    let expected = core + (core / 4).max(LOG_LEAST);
+    let expected = Geometry::new(shape).map_or(0, |geometry| needed(&geometry));
     match found >= expected {
         true => Ok(()),
         false => Err(Error::TooSmall { core: volume.name(), expected, found }),

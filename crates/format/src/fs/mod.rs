@@ -8,6 +8,7 @@
 
 pub mod attributes;
 pub mod bucket;
+pub mod chunk;
 pub mod dentry;
 pub mod node;
 pub mod notice;
@@ -31,6 +32,16 @@ pub mod root {
     pub const FILE_MAX: u64 = 4;
     /// Percentage of the pages that are reserved.
     pub const RESERVE: u64 = 5;
+    /// Bytes above which a file's data is on the volume; 0 if the store has none.
+    pub const THRESHOLD: u64 = 6;
+    /// Blocks of a chunk of the volume's space, a power of two; 0 if the store has none.
+    pub const CHUNK_BLOCKS: u64 = 7;
+    /// Number of the chunk that comes next.
+    pub const NEXT_CHUNK: u64 = 8;
+    /// The first [chunk](super::chunk) of those that have something to be trimmed.
+    pub const UNTRIMMED: u64 = 9;
+    /// The first chunk of those that nobody needs.
+    pub const UNUSED: u64 = 10;
 }
 
 /// Highest percentage of pages that can be reserved.
@@ -61,6 +72,8 @@ pub const BUCKET: Kind = kind(3);
 pub const DATA: Kind = kind(4);
 /// A page of a file's tree: a run of one page.
 pub const TREE: Kind = kind(5);
+/// A chunk of the volume's space: an object of [`chunk::SIZE`] bytes.
+pub const CHUNK: Kind = kind(6);
 /// The first kind of packed contents; the others follow, in the order of [`PACKED_SIZES`].
 pub const PACKED: Kind = kind(8);
 
@@ -79,7 +92,11 @@ pub fn packed(class: usize) -> Option<Kind> {
 #[must_use]
 pub fn kinds() -> KindTable {
     let packed = (0..).zip(PACKED_SIZES).map(|(class, size)| (PACKED.number() + class, size));
-    let objects = [(INODE.number(), crate::inode::SIZE), (NODE.number(), node::SIZE)];
+    let objects = [
+        (INODE.number(), crate::inode::SIZE),
+        (NODE.number(), node::SIZE),
+        (CHUNK.number(), chunk::SIZE),
+    ];
     let mut kinds = [KindSpec::UNUSED; KINDS];
     let mut enter = |number: u8, spec| {
         if let Some(entry) = kinds.get_mut(usize::from(number)) {
@@ -106,6 +123,7 @@ mod tests {
         let kinds = kinds();
         let size = |kind: Kind| u64::from(kinds[usize::from(kind.number())].object_size);
         assert_eq!((size(INODE), size(NODE)), (crate::inode::SIZE, node::SIZE));
+        assert_eq!(size(CHUNK), chunk::SIZE);
         for runs in [BUCKET, DATA, TREE] {
             assert_eq!(kinds[usize::from(runs.number())], KindSpec::RUN);
         }
@@ -113,6 +131,6 @@ mod tests {
             assert_eq!(size(packed(class).unwrap()), bytes);
         }
         assert_eq!(packed(16), None);
-        assert_eq!(kinds.iter().filter(|spec| **spec != KindSpec::UNUSED).count(), 21);
+        assert_eq!(kinds.iter().filter(|spec| **spec != KindSpec::UNUSED).count(), 22);
     }
 }

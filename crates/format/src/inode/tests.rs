@@ -29,9 +29,12 @@ impl Random {
         let packed = Content::Packed { root, class: self.below(PACKED_CLASSES) };
         let extent = Content::Extent { root, pages: 1 + self.below(EXTENT_PAGES_MAX) };
         let tree = Content::Tree { root, height: 1 + self.below(TREE_HEIGHT_MAX) };
-        let pick = self.below(4) as usize;
+        let height = self.below(TREE_HEIGHT_MAX + 1);
+        let chunk = Offset::new((1 + self.below(1 << 41)) * 64);
+        let large = Content::Large { root: if height == 0 { 0 } else { root }, height, chunk };
+        let pick = self.below(5) as usize;
         match file_type {
-            FileType::Regular => [Content::None, packed, extent, tree][pick],
+            FileType::Regular => [Content::None, packed, extent, tree, large][pick],
             FileType::Directory => Content::Directory { root: [0, root][pick % 2] },
             FileType::Symlink => [packed, extent][pick % 2],
             FileType::Character | FileType::Block => {
@@ -54,8 +57,10 @@ impl Random {
         };
         let pages = match content {
             Content::Extent { pages, .. } => pages,
-            Content::Directory { root: 0 } => 0,
-            Content::Tree { .. } | Content::Directory { .. } => 1 + self.below(1 << 40),
+            Content::Directory { root: 0 } | Content::Large { root: 0, .. } => 0,
+            Content::Large { .. } | Content::Tree { .. } | Content::Directory { .. } => {
+                1 + self.below(1 << 40)
+            }
             _ => 0,
         };
         let is_directory = file_type == FileType::Directory;
@@ -182,7 +187,7 @@ fn only_the_forms_that_fit_a_type_are_possible() {
         (FileType::Character, &[5]),
         (FileType::Directory, &[4]),
         (FileType::Block, &[5]),
-        (FileType::Regular, &[0, 1, 2, 3]),
+        (FileType::Regular, &[0, 1, 2, 3, 6]),
         (FileType::Symlink, &[1, 2]),
         (FileType::Socket, &[0]),
     ];
@@ -215,7 +220,10 @@ fn impossible_fields_are_found_behind_a_right_checksum() {
     let directory = Inode { pages: 2, size: 5, ..directory };
     let link = Inode { file_type: FileType::Symlink, size: 5, ..packed };
     let check_bits_only = root & !((1 << 48) - 1) | 1 << 63;
-    let cases: [(&Inode, u64, u64); 26] = [
+    let chunk = Offset::new(0x1240);
+    let large = regular(Content::Large { root: 0, height: 0, chunk }, 0);
+    let partly = regular(Content::Large { root, height: 3, chunk }, 9);
+    let cases: [(&Inode, u64, u64); 34] = [
         (&bare, word::MODE, 0),
         (&bare, word::SIZE, SIZE_MAX + 1),
         (&bare, word::PAGES, 1),
@@ -242,6 +250,14 @@ fn impossible_fields_are_found_behind_a_right_checksum() {
         (&parent(1), word::SIZE, 1),
         (&link, word::SIZE, 0),
         (&link, word::SIZE, TARGET_MAX + 1),
+        (&large, word::SHAPE, 0),
+        (&large, word::SHAPE, 1 << 48),
+        (&large, word::CONTENT, root),
+        (&large, word::PAGES, 1),
+        (&partly, word::SHAPE, 0x1240 + TREE_HEIGHT_MAX + 1),
+        (&partly, word::CONTENT, 0),
+        (&partly, word::CONTENT, check_bits_only),
+        (&partly, word::PAGES, 0),
     ];
     for (inode, offset, value) in cases {
         assert_eq!(Inode::from_words(inode.to_words(NUMBER), NUMBER), Ok(*inode));

@@ -17,7 +17,8 @@ use crate::content::patch::{Fill, Patch};
 use crate::content::tree::{Way, plant};
 use crate::content::write::{expose, fill_holes, is_no_space, write_some};
 use crate::content::{Piece, piece};
-use crate::inode::{Draft, FileId};
+use crate::inode::{Draft, FileId, access_list, load, rules_of};
+use crate::large::far_edges;
 use crate::{Error, FileSystem, Result};
 
 /// What to do with a range of a file.
@@ -61,11 +62,77 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let end = from.checked_add(len).filter(|end| *end <= self.size_max());
         let range = from..end.ok_or(Errno::EFBIG)?;
+        if self.threshold().is_some() && self.is_for_volume(who, file, how, &range)? {
+            self.allocate_large(who, file, how, &range)?;
+        } else {
+            self.allocate_in_core(who, file, how, &range)?;
+        }
+        self.done(())
+    }
+
+    /// [`Self::allocate`] in the core.
+    pub(crate) fn allocate_in_core(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        how: Allocate,
+        range: &Range<u64>,
+    ) -> Result<()> {
         loop {
-            match self.try_allocate(who, file, how, &range) {
+            match self.try_allocate(who, file, how, range) {
                 Err(Error::Core(conquest_pm::Error::Again)) => {}
-                allocated => return self.done(allocated?),
+                allocated => return allocated,
             }
+        }
+    }
+
+    /// Whether the volume has to do with `range` of `file`, whose space the caller may change.
+    fn is_for_volume(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        how: Allocate,
+        range: &Range<u64>,
+    ) -> Result<bool> {
+        let grows = how != Allocate::Hole && range.end > self.limit();
+        self.read(file.number, |view| {
+            let (inode, _) = load(view, file)?;
+            let acl = access_list(view, &inode)?;
+            let rules = rules_of(&inode, acl.as_ref());
+            let is_large = matches!(inode.content, Content::Large { .. });
+            // Who may not is told so elsewhere.
+            let may = rules.is_regular()
+                && allocate(who, &rules, !matches!(how, Allocate::Space { .. })).is_ok();
+            Ok(may && (is_large || grows))
+        })
+    }
+
+    /// Makes zeros of the bytes of `range` that are inside the size of the large file `file`, by
+    /// pages in the core.
+    pub(crate) fn zero_in_core(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        range: Range<u64>,
+    ) -> Result<()> {
+        loop {
+            let mut tx = self.core().begin()?;
+            self.keep_reserve(&mut tx, who);
+            self.lock(&mut tx, false, [Some(file)])?;
+            let mut draft = Draft::open(&tx, file)?;
+            let range = range.start..range.end.min(draft.inode.size);
+            if range.is_empty() {
+                return Ok(());
+            }
+            let needed = far_edges(&tx, &draft, range.clone())?;
+            if !needed.is_empty() {
+                drop(tx);
+                self.bring_in(file, &needed)?;
+                continue;
+            }
+            let change = allocate(who, &draft.rules(), true)?;
+            apply(&mut tx, &mut draft, change)?;
+            return self.zero(&mut tx, draft, range).map(drop);
         }
     }
 
@@ -197,7 +264,7 @@ fn fill_some<M: Memory, H: Host>(
 
 /// Stages that the pages `pages` of the file are a hole, as far as a record has room: whether that
 /// was all.
-fn punch<M: Memory, H: Host>(
+pub(crate) fn punch<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
     draft: &mut Draft,
     pages: Range<u64>,
@@ -210,7 +277,7 @@ fn punch<M: Memory, H: Host>(
             plant(tx, draft)?;
             return Ok(false);
         }
-        Content::Tree { .. } => {
+        Content::Tree { .. } | Content::Large { .. } => {
             // A run of which only a part goes becomes pages.
             for edge in [pages.start, pages.end] {
                 let way = Way::find(tx, draft, edge)?;

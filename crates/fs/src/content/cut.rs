@@ -21,6 +21,7 @@ use crate::content::{Freed, target};
 use crate::feed::NoticeKind;
 use crate::file_system::{Attempt, lock_of};
 use crate::inode::{Draft, FileId};
+use crate::large::{chunk, far_edges};
 use crate::reader::Committed;
 use crate::{Error, FileSystem, Result};
 
@@ -54,6 +55,22 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         size: u64,
         rule: impl Fn(&File<'_>) -> core::result::Result<Change, Errno>,
     ) -> Result<()> {
+        loop {
+            let needed = self.try_resize(file, size, &rule)?;
+            if needed.is_empty() {
+                return Ok(());
+            }
+            self.bring_in(file, &needed)?;
+        }
+    }
+
+    /// [`Self::resize`], unless pages have to be brought in before: these.
+    fn try_resize(
+        &self,
+        file: FileId,
+        size: u64,
+        rule: &impl Fn(&File<'_>) -> core::result::Result<Change, Errno>,
+    ) -> Result<Vec<u64>> {
         self.run(|tx| {
             self.lock(tx, false, [Some(file)])?;
             let mut draft = Draft::open(tx, file)?;
@@ -61,13 +78,23 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             if size > self.size_max() {
                 return Err(Errno::EFBIG.into());
             }
+            if size < draft.inode.size {
+                let needed = far_edges(tx, &draft, size..size)?;
+                if !needed.is_empty() {
+                    return Ok(Attempt::Done(needed));
+                }
+            }
             expose(tx, draft.inode.content, draft.inode.size, size)?;
             draft.inode.size = size;
             draft.inode.flags &= !flag::KEEPS_TAIL;
             apply(tx, &mut draft, change)?;
             draft.touch(self.now());
             draft.content_change = Some(NoticeKind::Size);
-            cut_or_intend(tx, draft)
+            chunk::shorten(tx, &draft)?;
+            Ok(match cut_or_intend(tx, draft)? {
+                Attempt::Begun(()) => Attempt::Begun(Vec::new()),
+                _ => Attempt::Done(Vec::new()),
+            })
         })
     }
 
@@ -158,6 +185,7 @@ fn cut_or_intend<M: Memory, H: Host>(
 /// record, an intent is staged and the rest is freed soon: whether so.
 pub(crate) fn reap<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, mut draft: Draft) -> Result<bool> {
     if clear(tx, &mut draft, 0..u64::MAX)? {
+        chunk::retire(tx, &draft)?;
         draft.free(tx)?;
         return Ok(false);
     }
@@ -207,7 +235,7 @@ pub(crate) fn finish_cut<M: Memory, H: Host>(
 /// has room: whether that was all. The inode is still to be staged.
 ///
 /// What is damaged is left alone: it can't be freed, and must not keep the rest from being freed.
-pub(super) fn clear<M: Memory, H: Host>(
+pub(crate) fn clear<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
     draft: &mut Draft,
     pages: Range<u64>,
@@ -226,7 +254,7 @@ pub(super) fn clear<M: Memory, H: Host>(
                 pages => Content::Extent { root, pages },
             };
         }
-        Content::Tree { root, height } => {
+        Content::Tree { root, height } | Content::Large { root, height, .. } if root != 0 => {
             let committed = Committed(tx.core());
             let top = Node::top(&committed, root, height)?;
             let mut cut = Cut { freed: Freed::default(), nodes: 0, pages };
@@ -238,7 +266,7 @@ pub(super) fn clear<M: Memory, H: Host>(
                 Cleared::Empty => {
                     tx.free_run(top.at, 1, TREE)?;
                     draft.inode.pages = 0;
-                    draft.inode.content = Content::None;
+                    draft.inode.content = draft.inode.content.without_tree();
                 }
             }
         }

@@ -29,12 +29,14 @@ pub use allocate::Allocate;
 pub use read::Seek;
 pub use write::WriteAt;
 
+pub(crate) use allocate::punch;
 pub(crate) use contiguous::stage;
+pub(crate) use cut::clear;
 pub(crate) use cut::{finish_cut, reap, stage_trim};
 use freed::Freed;
-pub(crate) use patch::{Fill, Parts};
-pub(crate) use read::{STEP, copy_out};
-pub(crate) use write::Begin;
+pub(crate) use patch::{Fill, Parts, Patch};
+pub(crate) use read::{Copied, STEP, copy_out};
+pub(crate) use write::{Begin, expose, put_page};
 
 use conquest_format::fs::DATA;
 use conquest_format::inode::Content;
@@ -43,6 +45,7 @@ use conquest_pm::Place;
 use conquest_pm::check::Reachable;
 
 use crate::error::corrupt;
+use crate::large::chunk;
 use crate::{Reader, Result};
 
 /// Most bytes inside the size that a write changes in place if there are pages to be had: what one
@@ -56,13 +59,15 @@ pub(crate) enum Piece {
     Hole(u64),
     /// Bytes in one piece.
     Bytes(Place),
+    /// So many bytes are what the volume has.
+    Far(u64),
 }
 
 impl Piece {
     /// Bytes.
     pub(crate) fn len(self) -> u64 {
         match self {
-            Piece::Hole(len) => len,
+            Piece::Hole(len) | Piece::Far(len) => len,
             Piece::Bytes(place) => place.len(),
         }
     }
@@ -81,11 +86,32 @@ pub(crate) fn piece(
     if let Content::Tree { root, height } = content {
         return tree::piece(reader, root, height, from, limit);
     }
+    if let Content::Large { root, height, chunk } = content {
+        let found = match root {
+            0 => Piece::Hole(limit),
+            root => tree::piece(reader, root, height, from, limit)?,
+        };
+        return chunk::before_holes(reader, chunk, found, from);
+    }
     let room = contiguous::capacity(content);
     if from >= room {
         return Ok(Piece::Hole(limit));
     }
     contiguous::part(reader, content, from, limit.min(room - from)).map(Piece::Bytes)
+}
+
+/// The pages of `content`, a tree or a large file's, that are in the core, from page `from` on:
+/// their numbers and where they are, at most `most`.
+pub(crate) fn pages_in_core(
+    reader: &impl Reader,
+    content: Content,
+    from: u64,
+    most: usize,
+) -> Result<Vec<(u64, Offset)>> {
+    match content.tree() {
+        Some((root, height)) => Ok(tree::pages(reader, root, height, from, most)?),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// `len` bytes of the run of [`DATA`] at `at`, from byte `start` on.
@@ -102,16 +128,19 @@ fn part_of_run(
     place.part(within, len).ok_or_else(|| corrupt("content", at, "room for its bytes", start))
 }
 
-/// Copies the bytes of `content` from `from` on to `out`: zeros from `size` on, and in holes.
+/// Copies the bytes of `content` from `from` on to `out`: zeros from `size` on, and in holes. What
+/// the volume has is left as it is in `out`, and told to `far`: where it begins in the file, and
+/// how many bytes it is.
 ///
 /// # Errors
-/// As [`piece`].
+/// As [`piece`]; those of `far`.
 pub(crate) fn read_bytes(
     reader: &impl Reader,
     content: Content,
     size: u64,
     from: u64,
     out: &mut [u8],
+    far: &mut dyn FnMut(u64, usize) -> Result<()>,
 ) -> Result<()> {
     let there = size.saturating_sub(from).min(out.len() as u64) as usize;
     let (mut left, past) = out.split_at_mut(there);
@@ -123,6 +152,7 @@ pub(crate) fn read_bytes(
         match piece {
             Piece::Hole(_) => part.fill(0),
             Piece::Bytes(place) => reader.bytes(place.offset(), part),
+            Piece::Far(_) => far(at, part.len())?,
         }
         at += part.len() as u64;
         left = rest;
@@ -141,8 +171,18 @@ pub(crate) fn reach(
 ) -> Result<u64> {
     match content {
         Content::Tree { root, height } => tree::reach(reader, root, height, reachable),
+        Content::Large { root, height, chunk } => {
+            chunk::load(reader, chunk)?;
+            reachable.object(chunk);
+            if root == 0 { Ok(0) } else { tree::reach(reader, root, height, reachable) }
+        }
         _ => contiguous::reach(reader, content, reachable),
     }
+}
+
+/// For content that is never on the volume.
+pub(crate) fn nothing_far(at: u64, _len: usize) -> Result<()> {
+    Err(corrupt("content", Offset::NONE, "nothing that is on the volume", at).into())
 }
 
 /// The target of a pointer word that `content` has as its root.

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use conquest_format::PAGE;
 use conquest_format::inode::Content;
 
-use crate::content::read_bytes;
+use crate::content::{nothing_far, read_bytes};
 use crate::{Reader, Result};
 
 /// Bytes that take the place of others.
@@ -148,7 +148,8 @@ impl<'b> Patch<'b> {
         from: u64,
         out: &mut [u8],
     ) -> Result<()> {
-        read_bytes(reader, content, size, from, out)?;
+        // Whoever begins a change brings in what it keeps of the volume's pages.
+        read_bytes(reader, content, size, from, out, &mut nothing_far)?;
         self.lay_over(from, out);
         Ok(())
     }

@@ -2,16 +2,26 @@
 
 use conquest_access::Errno;
 use conquest_format::inode::{FileType, Inode};
+use conquest_pm::View;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::content::{Piece, piece, read_bytes};
 use crate::inode::{FileId, load};
+use crate::large::FAR_STEP;
 use crate::{Error, FileSystem, Reader, Result};
 
 /// Bytes that are read as one committed state: a longer read may see the beginning of one state and
 /// the end of a later one, as with the kernel's file systems.
 pub(crate) const STEP: usize = 1 << 18;
+
+/// What was found in a file.
+enum Found {
+    /// What was looked for.
+    At(u64),
+    /// So many bytes that the volume has.
+    Far(u64, u64),
+}
 
 /// What to look for in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +42,17 @@ fn load_regular(reader: &impl Reader, file: FileId) -> Result<Inode> {
     }
 }
 
+/// What was copied of a file.
+pub(crate) struct Copied {
+    /// Bytes, those included that are still to be read.
+    pub(crate) len: usize,
+    /// The inode, as it was.
+    pub(crate) inode: Inode,
+    /// What the volume has: where a part begins in the file and in what was copied to, and how many
+    /// bytes it is.
+    pub(crate) far: Vec<(u64, usize, usize)>,
+}
+
 /// Copies bytes of `file` from `from` on to `out`: how many, fewer only at the end of the file; and
 /// the inode.
 pub(crate) fn copy_out(
@@ -39,12 +60,17 @@ pub(crate) fn copy_out(
     file: FileId,
     from: u64,
     out: &mut [u8],
-) -> Result<(usize, Inode)> {
+) -> Result<Copied> {
     let inode = load_regular(reader, file)?;
     let len = inode.size.saturating_sub(from).min(out.len() as u64) as usize;
     let out = out.get_mut(..len).unwrap_or_default();
-    read_bytes(reader, inode.content, inode.size, from, out)?;
-    Ok((len, inode))
+    let mut far = Vec::new();
+    let mut note = |at: u64, len| {
+        far.push((at, (at - from) as usize, len));
+        Ok(())
+    };
+    read_bytes(reader, inode.content, inode.size, from, out, &mut note)?;
+    Ok(Copied { len, inode, far })
 }
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
@@ -68,7 +94,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     ) -> Result<(usize, Option<Inode>)> {
         let mut done = 0;
         let mut seen = None;
-        for part in out.chunks_mut(STEP) {
+        let is_far = || Ok::<_, Error>(self.chunk_of(file)?.is_some());
+        let step = if out.len() > STEP && is_far()? { FAR_STEP } else { STEP };
+        for part in out.chunks_mut(step) {
             let (len, inode) = self.read_step(file, from.saturating_add(done as u64), part)?;
             done += len;
             seen = Some(inode);
@@ -79,8 +107,19 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         Ok((done, seen))
     }
 
-    fn read_step(&self, file: FileId, from: u64, out: &mut [u8]) -> Result<(usize, Inode)> {
-        self.read_to(file.number, out, |view, out| copy_out(view, file, from, out))
+    pub(crate) fn read_step(
+        &self,
+        file: FileId,
+        from: u64,
+        out: &mut [u8],
+    ) -> Result<(usize, Inode)> {
+        loop {
+            let look = |view: &View<'_, M, H>, out: &mut [u8]| copy_out(view, file, from, out);
+            let Copied { len, inode, far } = self.read_to(file.number, out, look)?;
+            if far.is_empty() || self.read_far(file, &far, out)? {
+                return Ok((len, inode));
+            }
+        }
     }
 
     /// The first place from `from` on in the regular file `file` of what `what` says.
@@ -90,20 +129,35 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// - `EISDIR`, `EINVAL`: it is a directory, or otherwise no regular file;
     /// - [`Error::Stale`]; those of the region.
     pub fn seek(&self, file: FileId, what: Seek, from: u64) -> Result<u64> {
-        self.read(file.number, |view| {
-            let inode = load_regular(view, file)?;
-            let mut at = from;
-            while at < inode.size {
-                let piece = piece(view, inode.content, at, inode.size - at)?;
-                if matches!(piece, Piece::Hole(_)) == (what == Seek::Hole) {
-                    return Ok(at);
+        let mut at = from;
+        loop {
+            let found = self.read(file.number, |view| {
+                let inode = load_regular(view, file)?;
+                let mut at = at;
+                while at < inode.size {
+                    let piece = piece(view, inode.content, at, inode.size - at)?;
+                    match piece {
+                        Piece::Far(len) => return Ok(Found::Far(at, len)),
+                        Piece::Hole(_) if what == Seek::Hole => return Ok(Found::At(at)),
+                        Piece::Bytes(_) if what == Seek::Data => return Ok(Found::At(at)),
+                        other => at += other.len(),
+                    }
                 }
-                at += piece.len();
+                match what {
+                    Seek::Hole if from < inode.size => Ok(Found::At(inode.size)),
+                    _ => Err(Error::Refused(Errno::ENXIO)),
+                }
+            })?;
+            match found {
+                Found::At(at) => return Ok(at),
+                Found::Far(from, len) => {
+                    let (is_used, len) = self.look_far(file, from, len)?;
+                    if is_used == (what == Seek::Data) {
+                        return Ok(from);
+                    }
+                    at = from + len;
+                }
             }
-            match what {
-                Seek::Hole if from < inode.size => Ok(inode.size),
-                _ => Err(Error::Refused(Errno::ENXIO)),
-            }
-        })
+        }
     }
 }

@@ -6,7 +6,7 @@
 
 use conquest_format::fs::tree::{BITS, SLOTS, Slot, pages_below};
 use conquest_format::fs::{DATA, TREE};
-use conquest_format::inode::{Content, TREE_HEIGHT_MAX};
+use conquest_format::inode::{Content, SIZE_MAX, TREE_HEIGHT_MAX};
 use conquest_format::{Offset, PAGE, WORD, pointer};
 use conquest_pm::Tx;
 use conquest_pm::check::Reachable;
@@ -132,6 +132,28 @@ pub(super) fn piece(
     }
 }
 
+/// The pages of a tree from page `from` on: their numbers and where they are, at most `most`.
+pub(super) fn pages(
+    reader: &impl Reader,
+    root: u64,
+    height: u64,
+    from: u64,
+    most: usize,
+) -> conquest_pm::Result<Vec<(u64, Offset)>> {
+    let end = pages_of(height).min(SIZE_MAX / PAGE) * PAGE;
+    let mut found = Vec::new();
+    let mut at = from * PAGE;
+    while at < end && found.len() < most {
+        let piece = piece(reader, root, height, at, end - at)?;
+        if let Piece::Bytes(place) = piece {
+            let pages = (0..place.len() / PAGE).take(most - found.len());
+            found.extend(pages.map(|page| (at / PAGE + page, place.offset().plus(page * PAGE))));
+        }
+        at += piece.len();
+    }
+    Ok(found)
+}
+
 /// Adds the tree to `reachable`; how many pages these are.
 pub(super) fn reach(
     reader: &impl Reader,
@@ -217,7 +239,7 @@ impl Way {
         let height = (1..TREE_HEIGHT_MAX).find(|&height| page < pages_of(height));
         let height = height.unwrap_or(TREE_HEIGHT_MAX);
         let new = Way { hook: None, level: height, below: None, node: None, slots };
-        let Content::Tree { root, height: found } = draft.inode.content else {
+        let Some((root, found)) = draft.inode.content.tree() else {
             return Ok(new);
         };
         let mut node = Node::top(reader, root, found)?;
@@ -310,7 +332,10 @@ impl Way {
         }
         match self.hook {
             Some(hook) => tx.set(hook, slot.pack())?,
-            None => draft.inode.content = Content::Tree { root: slot.pack(), height: self.level },
+            None => {
+                let content = draft.inode.content;
+                draft.inode.content = content.with_tree(slot.pack(), self.level);
+            }
         }
         Ok(())
     }

@@ -20,7 +20,10 @@ use crate::content::tree::{self, Way};
 use crate::content::{Freed, IN_PLACE_MAX, Piece, part_of_run, piece};
 use crate::error::corrupt;
 use crate::inode::{Draft, FileId};
+use crate::large::{DIRECT_MIN, chunk, far_edges, is_full, is_too_full};
+use crate::locks::Wait;
 use crate::open::OpenFile;
+use crate::placement::{MAGIC, is_program};
 use crate::{Error, FileSystem, Result};
 
 /// Pages up to which an extent is rather made anew than made a tree.
@@ -37,6 +40,16 @@ pub enum WriteAt {
     Offset(u64),
     /// From the end on, wherever that is then.
     End,
+}
+
+/// What came of an attempt to write.
+enum Written {
+    /// Where, how many bytes, and whether pages of the file should be pushed to the volume.
+    All(u64, u64, bool),
+    /// These pages have to be brought in before.
+    Needs(Vec<u64>),
+    /// Pages have to be pushed to the volume before.
+    Full,
 }
 
 /// Where to write, as an open file may have it.
@@ -80,10 +93,44 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         begin: Begin<'_>,
         fill: Fill<'_>,
     ) -> Result<(u64, u64)> {
+        let direct = match self.threshold() {
+            Some(_) if fill.len() >= DIRECT_MIN => self.write_direct(who, file, begin, fill)?,
+            _ => None,
+        };
+        let Some((start, len)) = direct else {
+            return self.done(self.write_to_core(who, file, begin, fill)?);
+        };
+        let rest = Patch { at: start, fill }.from(start + len);
+        if rest.len() == 0 {
+            return self.done((start, len));
+        }
+        let from = begin.from.map(|_| WriteAt::Offset(rest.at));
+        let more = self.write_to_core(who, file, Begin { from, ..begin }, rest.fill);
+        // What is done stays, and the rest is told to be missing.
+        self.done((start, len + more.map_or(0, |(_, more)| more)))
+    }
+
+    /// [`Self::write_fill`] to the core; of a large file, to pages that the volume gets later.
+    fn write_to_core(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        begin: Begin<'_>,
+        fill: Fill<'_>,
+    ) -> Result<(u64, u64)> {
         loop {
             match self.try_write(who, file, begin, fill) {
                 Err(Error::Core(conquest_pm::Error::Again)) => {}
-                written => return self.done(written?),
+                Err(error) => return Err(error),
+                Ok(Written::All(start, len, is_full)) => {
+                    if is_full {
+                        // What stays in the core is none the worse.
+                        let _pushed = self.push(file, Wait::No);
+                    }
+                    return Ok((start, len));
+                }
+                Ok(Written::Needs(pages)) => self.bring_in(file, &pages)?,
+                Ok(Written::Full) => self.push(file, Wait::Forever)?,
             }
         }
     }
@@ -94,7 +141,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         file: FileId,
         begin: Begin<'_>,
         fill: Fill<'_>,
-    ) -> Result<(u64, u64)> {
+    ) -> Result<Written> {
         let mut tx = self.core().begin()?;
         self.keep_reserve(&mut tx, who);
         self.lock(&mut tx, false, [Some(file)])?;
@@ -110,36 +157,70 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let most = self.size_max().saturating_sub(start).min(patch.len());
         if !draft.rules().is_immutable() {
             match (patch.len(), most) {
-                (0, _) => return Ok((start, 0)),
+                (0, _) => return Ok(Written::All(start, 0, false)),
                 (_, 0) => return Err(Errno::EFBIG.into()),
                 _ => {}
             }
+        }
+        if is_too_full(&draft) && draft.inode.size > self.limit() {
+            return Ok(Written::Full);
+        }
+        let needed = far_edges(&tx, &draft, start..start + most)?;
+        if !needed.is_empty() {
+            return Ok(Written::Needs(needed));
         }
         let change = write_open(who, &draft.rules())?;
         apply(&mut tx, &mut draft, change)?;
         let mut left = patch.until(start + most);
         let mut done = start;
         let mut full = false;
+        let grows = left.end() > self.limit();
         let written = self.in_parts(&mut tx, draft, |tx, draft| {
             done = left.at;
+            if grows && self.enlarge(tx, draft, &left)? {
+                return Ok(false);
+            }
             left = left.from(left.at + write_some(tx, draft, &left, &mut full)?);
             Ok(left.len() == 0)
         });
-        let len = match written {
-            Ok(_) => most,
+        let (len, is_full) = match written {
+            Ok(draft) => (most, is_full(&draft)),
             // What is done stays, and the rest is told to be missing.
-            Err(_) if done > start => done - start,
+            Err(_) if done > start => (done - start, false),
             Err(error) => return Err(error),
         };
         if let Some(position) = &mut position {
             position.to = start + len;
         }
-        Ok((start, len))
+        Ok(Written::All(start, len, is_full))
+    }
+
+    /// Stages a step on the way to a large file for one that grows above the threshold by `patch`,
+    /// unless it is one, or a program: whether there was anything to do.
+    pub(crate) fn enlarge(
+        &self,
+        tx: &mut Tx<'_, M, H>,
+        draft: &mut Draft,
+        patch: &Patch<'_>,
+    ) -> Result<bool> {
+        let is_large = matches!(draft.inode.content, Content::Large { .. });
+        if self.threshold().is_none() || is_large || will_be_program(tx, draft, patch)? {
+            return Ok(false);
+        }
+        match draft.inode.content {
+            Content::Packed { .. } => {
+                reextend(tx, draft, &Patch { at: 0, fill: Fill::Zeros(0) }, 1)?;
+            }
+            Content::Extent { .. } => tree::plant(tx, draft)?,
+            Content::None | Content::Tree { .. } => chunk::give(tx, draft, self.chunk_blocks())?,
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// Changes the content of a file record after record, until `step` says that it was the last
     /// one; the file as it is then. It stays locked.
-    pub(super) fn in_parts(
+    pub(crate) fn in_parts(
         &self,
         tx: &mut Tx<'_, M, H>,
         mut draft: Draft,
@@ -156,6 +237,30 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
         }
     }
+}
+
+/// Whether the file of `draft`, which is not large, is a program when `patch` is done.
+fn will_be_program<M: Memory, H: Host>(
+    tx: &Tx<'_, M, H>,
+    draft: &Draft,
+    patch: &Patch<'_>,
+) -> Result<bool> {
+    let mut beginning = [0; MAGIC];
+    patch.compose(tx, draft.inode.content, draft.inode.size, 0, &mut beginning)?;
+    Ok(is_program(draft.inode.permissions.into(), &beginning))
+}
+
+/// Stages that page `page` of the file of `draft`, which has none there, is `bytes`.
+pub(crate) fn put_page<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    draft: &mut Draft,
+    page: u64,
+    bytes: &[u8],
+) -> Result<()> {
+    let patch = Patch { at: page * PAGE, fill: Fill::Bytes(bytes) };
+    let mut way = Way::find(tx, draft, page)?;
+    replace_pages(tx, draft, &mut way, &patch, page..page + 1)?;
+    way.finish(tx, draft, page)
 }
 
 /// The inode of `file`, a regular one.
@@ -204,7 +309,7 @@ fn write_wherever<M: Memory, H: Host>(
     let staged = tx.staged();
     let (content, pages) = (draft.inode.content, draft.inode.pages);
     let written = match content {
-        Content::Tree { .. } => write_tree(tx, draft, patch),
+        Content::Tree { .. } | Content::Large { .. } => write_tree(tx, draft, patch),
         _ => write_contiguous(tx, draft, patch),
     };
     match written {
@@ -224,7 +329,7 @@ fn write_wherever<M: Memory, H: Host>(
 
 /// Zeros what `content` covers of the bytes `from` to `to`, which are past the file's size, before
 /// the size grows over them.
-pub(super) fn expose<M: Memory, H: Host>(
+pub(crate) fn expose<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
     content: Content,
     from: u64,
@@ -294,7 +399,7 @@ fn is_covered<M: Memory, H: Host>(
     let mut at = patch.at;
     while at < patch.end() {
         match piece(tx, content, at, patch.end() - at)? {
-            Piece::Hole(_) => return Ok(false),
+            Piece::Hole(_) | Piece::Far(_) => return Ok(false),
             covered => at += covered.len(),
         }
     }

@@ -6,7 +6,7 @@ use conquest_pm::{Core, Holding, Tx};
 
 use crate::file_system::lock_of;
 use crate::locks::LOCKED;
-use crate::locks::table::{CALLED, FLOCK, Lock, OWNER, RECORD, RECORD_OF_OPEN, WAIT};
+use crate::locks::table::{CALLED, FLOCK, Lock, OWNER, RECORD, RECORD_OF_OPEN, TURN, WAIT};
 use crate::open::share::users;
 use crate::{FileSystem, Result};
 
@@ -15,7 +15,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// death that nobody had noticed: then it is worth another look.
     pub(super) fn has_died(&self, holding: Holding, lock: &Lock, number: u64) -> Result<bool> {
         let core = self.core();
-        if lock.who.kind == RECORD {
+        if matches!(lock.who.kind, RECORD | TURN) {
             return Ok(core.recover_holder(holding)?);
         }
         let mut has_died = core.bury_dead(holding)?;

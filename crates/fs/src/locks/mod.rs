@@ -30,7 +30,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 pub(crate) use description::{owner, release_all};
-pub(crate) use table::{FLOCK, RECORD_OF_OPEN};
+pub(crate) use table::{FLOCK, Lock, RECORD_OF_OPEN, TURN, Who};
 
 use table::RECORD;
 
@@ -157,7 +157,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         wait: Wait,
     ) -> Result<()> {
         let wish = self.record_wish(open, owner, record)?;
-        self.set_lock(open, &wish, wait)
+        self.set_lock(open.file, &wish, wait)
     }
 
     /// As [`Self::set_record`], but does not sleep: if a lock is in the way, a wait begins that
@@ -173,7 +173,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         record: Record,
     ) -> Result<Option<Waiting>> {
         let wish = self.record_wish(open, owner, record)?;
-        self.set_or_wait(open, &wish)
+        self.set_or_wait(open.file, &wish)
     }
 
     /// The lock that `owner` wants on a part of `open`, if it is open for that.
@@ -210,7 +210,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if record.mode.is_none() {
             return Err(Errno::EINVAL.into());
         }
-        self.find_conflict(open, &self.wish(open, owner.kind(), owner, record))
+        self.find_conflict(open.file, &self.wish(open, owner.kind(), owner, record))
     }
 
     /// Gives up the locks that `owner` of this process has on the file of `open`: what closing any
@@ -247,7 +247,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// of the region.
     pub fn flock(&self, open: &OpenFile, mode: Option<Mode>, wait: Wait) -> Result<()> {
         let wish = self.flock_wish(open, mode)?;
-        self.set_lock(open, &wish, wait)
+        self.set_lock(open.file, &wish, wait)
     }
 
     /// As [`Self::flock`], but does not sleep: see [`Self::begin_record`].
@@ -256,7 +256,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// As [`Self::flock`].
     pub fn begin_flock(&self, open: &OpenFile, mode: Option<Mode>) -> Result<Option<Waiting>> {
         let wish = self.flock_wish(open, mode)?;
-        self.set_or_wait(open, &wish)
+        self.set_or_wait(open.file, &wish)
     }
 
     fn flock_wish(&self, open: &OpenFile, mode: Option<Mode>) -> Result<table::Lock> {

@@ -5,9 +5,9 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Held, Holding, LASTING, Tx};
 
-use crate::locks::table::{FLOCK, Lock, RECORD, WAIT};
+use crate::inode::FileId;
+use crate::locks::table::{FLOCK, Lock, RECORD, TURN, WAIT};
 use crate::locks::{Conflict, END, Wait, Waiting};
-use crate::open::OpenFile;
 use crate::{Error, FileSystem, Result};
 
 /// What there is on a file.
@@ -45,16 +45,16 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Sets `wish`, or gives it up, or begins to wait.
-    pub(super) fn set_or_wait(&self, open: &OpenFile, wish: &Lock) -> Result<Option<Waiting>> {
+    pub(super) fn set_or_wait(&self, file: FileId, wish: &Lock) -> Result<Option<Waiting>> {
         loop {
-            let conflicts = self.try_set(open, wish)?;
+            let conflicts = self.try_set(file, wish)?;
             let Some((holding, lock)) = conflicts.first() else {
                 return Ok(None);
             };
-            if self.has_died(*holding, lock, open.file.number)? {
+            if self.has_died(*holding, lock, file.number)? {
                 continue;
             }
-            let waiting = self.begin_wait(open, wish)?;
+            let waiting = self.begin_wait(file, wish)?;
             if waiting.is_some() {
                 return Ok(waiting);
             }
@@ -62,29 +62,29 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Sets `wish`, or gives it up.
-    pub(super) fn set_lock(&self, open: &OpenFile, wish: &Lock, wait: Wait) -> Result<()> {
+    pub(crate) fn set_lock(&self, file: FileId, wish: &Lock, wait: Wait) -> Result<()> {
         let until = self.end_of(wait);
         loop {
-            let conflicts = self.try_set(open, wish)?;
+            let conflicts = self.try_set(file, wish)?;
             let Some((holding, lock)) = conflicts.first() else {
                 return Ok(());
             };
             // The dead have no locks, but somebody has to notice.
-            if self.has_died(*holding, lock, open.file.number)? {
+            if self.has_died(*holding, lock, file.number)? {
                 continue;
             }
             if until.is_some_and(|until| self.core().host().now() >= until) {
                 return Err(Errno::EAGAIN.into());
             }
-            self.wait_for(open, wish)?;
+            self.wait_for(file, wish)?;
         }
     }
 
     /// Sets `wish` unless something is in the way: that.
-    fn try_set(&self, open: &OpenFile, wish: &Lock) -> Result<Vec<(Holding, Lock)>> {
-        let number = open.file.number;
+    fn try_set(&self, file: FileId, wish: &Lock) -> Result<Vec<(Holding, Lock)>> {
+        let number = file.number;
         let mut tx = self.core().begin()?;
-        self.lock(&mut tx, false, [Some(open.file)])?;
+        self.lock(&mut tx, false, [Some(file)])?;
         let mut found = self.look(&tx, number, wish)?;
         if wish.who.kind == FLOCK {
             if found.own.iter().any(|(_, lock)| lock.mode == wish.mode) {
@@ -106,7 +106,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let mut made = Vec::new();
         for lock in &left {
-            let lasting = if lock.who.kind == RECORD { 0 } else { LASTING };
+            let lasting = if matches!(lock.who.kind, RECORD | TURN) { 0 } else { LASTING };
             let kind = lock.who.kind | lasting;
             let held = tx.hold(self.lock_of(number), kind, number, &lock.words());
             match held {
@@ -139,18 +139,18 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// The first lock that is in the way of `wish`.
-    pub(super) fn find_conflict(&self, open: &OpenFile, wish: &Lock) -> Result<Option<Conflict>> {
+    pub(super) fn find_conflict(&self, file: FileId, wish: &Lock) -> Result<Option<Conflict>> {
         loop {
             let mut found = {
                 let mut tx = self.core().begin()?;
-                self.lock(&mut tx, false, [Some(open.file)])?;
-                self.look(&tx, open.file.number, wish)?.conflicts
+                self.lock(&mut tx, false, [Some(file)])?;
+                self.look(&tx, file.number, wish)?.conflicts
             };
             found.sort_by_key(|(_, lock)| lock.first);
             let Some(&(holding, lock)) = found.first() else {
                 return Ok(None);
             };
-            if !self.has_died(holding, &lock, open.file.number)? {
+            if !self.has_died(holding, &lock, file.number)? {
                 return Ok(Some(lock.as_conflict()));
             }
         }

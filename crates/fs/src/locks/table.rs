@@ -13,6 +13,8 @@ pub(crate) const RECORD: u8 = 3;
 pub(crate) const RECORD_OF_OPEN: u8 = 4;
 pub(crate) const FLOCK: u8 = 5;
 pub(crate) const WAIT: u8 = 6;
+/// A turn at what the volume has of a file (`large/turn.rs`).
+pub(crate) const TURN: u8 = 8;
 
 const FIRST: u64 = 0;
 const LAST: u64 = 1;
@@ -24,28 +26,34 @@ pub(super) const CALLED: u64 = 5;
 
 /// Whom a lock is of: a kind, the process's slot unless it is a description's, and a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Who {
-    pub(super) kind: u8,
-    pub(super) slot: Option<u32>,
-    pub(super) number: u64,
+pub(crate) struct Who {
+    pub(crate) kind: u8,
+    pub(crate) slot: Option<u32>,
+    pub(crate) number: u64,
+}
+
+impl Who {
+    /// Locks of different classes don't know of each other.
+    fn class(self) -> u8 {
+        if matches!(self.kind, FLOCK | TURN) { self.kind } else { RECORD }
+    }
 }
 
 /// A lock, or what somebody wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Lock {
-    pub(super) who: Who,
-    pub(super) first: u64,
-    pub(super) last: u64,
+pub(crate) struct Lock {
+    pub(crate) who: Who,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
     /// None for what is to be given up.
-    pub(super) mode: Option<Mode>,
-    pub(super) process: u32,
+    pub(crate) mode: Option<Mode>,
+    pub(crate) process: u32,
 }
 
 impl Lock {
     /// Whether the two can't be at once.
     pub(super) fn conflicts(&self, other: &Lock) -> bool {
-        let flocks = self.who.kind == FLOCK;
-        flocks == (other.who.kind == FLOCK)
+        self.who.class() == other.who.class()
             && self.who != other.who
             && self.first <= other.last
             && other.first <= self.last
@@ -91,13 +99,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// The lock, or the wish of the wait, that `held` is; none if it is neither.
     pub(super) fn lock_of_holding(&self, held: Held) -> Option<Lock> {
         let core = self.core();
-        if !matches!(held.kind, RECORD | RECORD_OF_OPEN | FLOCK | WAIT) {
+        if !matches!(held.kind, RECORD | RECORD_OF_OPEN | FLOCK | WAIT | TURN) {
             return None;
         }
         let word = |index| core.held(held.holding, index);
         let mode = word(MODE);
         let kind = (mode >> 1) as u8;
-        let slot = (kind == RECORD).then(|| core.slot_of(held.holding));
+        let slot = matches!(kind, RECORD | TURN).then(|| core.slot_of(held.holding));
         Some(Lock {
             who: Who { kind, slot, number: word(OWNER) },
             first: word(FIRST),

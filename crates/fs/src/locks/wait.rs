@@ -5,10 +5,10 @@ use conquest_pm::Holding;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
+use crate::inode::FileId;
 use crate::locks::set::no_locks;
 use crate::locks::table::{CALLED, Lock, RECORD, WAIT, Who};
 use crate::locks::{Wait, Waiting};
-use crate::open::OpenFile;
 use crate::{FileSystem, Result};
 
 /// Who waits for whom is followed so far, as in Linux: whoever waits at the end of a longer way is
@@ -30,8 +30,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Sleeps until another try to set `wish` may succeed, not for long.
-    pub(super) fn wait_for(&self, open: &OpenFile, wish: &Lock) -> Result<()> {
-        let Some(waiting) = self.begin_wait(open, wish)? else {
+    pub(super) fn wait_for(&self, file: FileId, wish: &Lock) -> Result<()> {
+        let Some(waiting) = self.begin_wait(file, wish)? else {
             return Ok(());
         };
         let slept = self.core().sleep_on(waiting.holding, CALLED, 0);
@@ -40,13 +40,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Lets everybody know that `wish` is waited for; nothing if nothing is in its way any more.
-    pub(super) fn begin_wait(&self, open: &OpenFile, wish: &Lock) -> Result<Option<Waiting>> {
-        let number = open.file.number;
+    pub(super) fn begin_wait(&self, file: FileId, wish: &Lock) -> Result<Option<Waiting>> {
+        let number = file.number;
         let lock = self.lock_of(number);
         let mut tx = self.core().begin()?;
         // Whoever begins to wait does so alone, so that the last of a circle sees it.
         let looks_around = wish.who.kind == RECORD;
-        self.lock(&mut tx, looks_around, [Some(open.file)])?;
+        self.lock(&mut tx, looks_around, [Some(file)])?;
         let found = self.look(&tx, number, wish)?;
         if found.conflicts.is_empty() {
             return Ok(None);

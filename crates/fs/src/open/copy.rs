@@ -167,17 +167,22 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Bytes of `file` from `from` on before the next hole, but no more than `most`.
     fn before_hole(&self, file: FileId, from: u64, most: u64) -> Result<u64> {
-        self.read(file.number, |view| {
-            let (inode, _) = load(view, file)?;
-            let mut len = 0;
-            while len < most {
-                match piece(view, inode.content, from + len, most - len)? {
-                    Piece::Hole(_) => break,
-                    bytes => len += bytes.len(),
-                }
+        let mut len = 0;
+        while len < most {
+            let found = self.read(file.number, |view| {
+                let (inode, _) = load(view, file)?;
+                Ok(piece(view, inode.content, from + len, most - len)?)
+            })?;
+            match found {
+                Piece::Hole(_) => break,
+                Piece::Bytes(bytes) => len += bytes.len(),
+                Piece::Far(limit) => match self.look_far(file, from + len, limit)? {
+                    (true, used) => len += used,
+                    (false, _) => break,
+                },
             }
-            Ok(len)
-        })
+        }
+        Ok(len)
     }
 
     /// The inode of `file` as it is now.

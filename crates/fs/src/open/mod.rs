@@ -41,6 +41,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::inode::{FileId, access_list, load, rules_of};
+use crate::locks::Wait;
 use crate::{FileSystem, Result};
 
 /// Kinds of holdings: a file that is open, one that is open for writing, and a description that is
@@ -154,6 +155,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if open.how.open.write && open.file_type == FileType::Regular {
             // What was allocated ahead is no matter of the one who closes.
             let _trimmed = self.trim(open.file);
+            // What stays in the core is none the worse.
+            let _pushed = self.push(open.file, Wait::No);
         }
         let is_shared = self.core().look_at(open.holding).is_some_and(|held| held.lasts);
         if !is_shared {

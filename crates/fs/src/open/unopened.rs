@@ -6,7 +6,7 @@ use conquest_format::inode::{FileType, Inode};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::content::{STEP, copy_out};
+use crate::content::{Copied, STEP, copy_out};
 use crate::inode::{FileId, access_list, load, rules_of};
 use crate::open::DAY;
 use crate::open::io::is_look_due;
@@ -65,6 +65,22 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         from: u64,
         out: &mut [u8],
     ) -> Result<(usize, Inode)> {
+        loop {
+            let Copied { len, inode, far } = self.copy_allowed(who, file, from, out)?;
+            if far.is_empty() || self.read_far(file, &far, out)? {
+                return Ok((len, inode));
+            }
+        }
+    }
+
+    /// Copies what the core has of `file`, if `who` may read it.
+    fn copy_allowed(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        from: u64,
+        out: &mut [u8],
+    ) -> Result<Copied> {
         self.read_to(file.number, out, |view, out| {
             let (inode, _) = load(view, file)?;
             let acl = access_list(view, &inode)?;
@@ -74,7 +90,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             check_offset(Some(from))?;
             match check_range(from, core::iter::once(out.len()))? {
-                0 => Ok((0, inode)),
+                0 => Ok(Copied { len: 0, inode, far: Vec::new() }),
                 _ => copy_out(view, file, from, out),
             }
         })

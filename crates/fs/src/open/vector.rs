@@ -145,23 +145,21 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 let most = part.len().min(len - done);
                 let part = part.get_mut(..most).unwrap_or_default();
                 match copy_out(view, file, from + done as u64, part) {
-                    Ok((read, inode)) => (done, seen) = (done + read, Some(inode)),
+                    // It is read aside.
+                    Ok(copied) if !copied.far.is_empty() => return Ok(Ok(None)),
+                    Ok(copied) => (done, seen) = (done + copied.len, Some(copied.inode)),
                     Err(error) => return Ok(Err(error)),
                 }
             }
-            Ok(Ok((done, seen)))
+            Ok(Ok(Some((done, seen))))
         });
-        match seen {
-            Some(seen) => {
-                let (done, inode) = seen??;
-                return Ok((done, inode.ok_or(Errno::EINVAL)?));
-            }
+        match seen.transpose()?.transpose()?.flatten() {
+            Some((done, inode)) => return Ok((done, inode.ok_or(Errno::EINVAL)?)),
             None if manner.no_wait => return Err(Errno::EAGAIN.into()),
             None => {}
         }
         let mut aside = Buffer::<{ PAGE as usize }>::new(len);
-        let (done, inode) =
-            self.read_to(file.number, &mut aside, |view, out| copy_out(view, file, from, out))?;
+        let (done, inode) = self.read_step(file, from, &mut aside)?;
         let bytes = aside.get(..done).unwrap_or_default();
         for (to, from) in out.iter_mut().flat_map(|part| part.iter_mut()).zip(bytes) {
             *to = *from;

@@ -91,6 +91,7 @@ impl Ours {
             permissions: 0o777,
             size_max: SIZE_MAX,
             reserve: 0,
+            large: None,
         };
         FileSystem::make(&core, &new, &clock()).unwrap();
         let pages = core.pages_used();

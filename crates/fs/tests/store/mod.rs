@@ -40,6 +40,7 @@ pub const NEW: NewFileSystem = NewFileSystem {
     permissions: 0o777,
     size_max: SIZE_MAX,
     reserve: 0,
+    large: None,
 };
 
 /// What a call returns.

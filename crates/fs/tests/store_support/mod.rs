@@ -43,7 +43,8 @@ pub fn store_at([new_file, file]: [Source; 2], groups: u64, size_max: u64) -> Fi
     Region::create(new_file, 0o600, &new).unwrap();
     let core = region(file, Box::new(bury));
     let owner = Owner { uid: 0, gid: 0 };
-    let new = NewFileSystem { key: [1, 2], owner, permissions: 0o777, size_max, reserve: 0 };
+    let new =
+        NewFileSystem { key: [1, 2], owner, permissions: 0o777, size_max, reserve: 0, large: None };
     FileSystem::make(&core, &new, &clock()).unwrap();
     FileSystem::open(core, clock()).unwrap()
 }

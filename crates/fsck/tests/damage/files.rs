@@ -1,7 +1,7 @@
 //! Damage of inodes, contents and attributes.
 
 use conquest_format::fs::tree::Slot;
-use conquest_format::fs::{DATA, PACKED, TREE};
+use conquest_format::fs::{DATA, PACKED, TREE, chunk};
 use conquest_format::inode::word;
 use conquest_format::{Offset, PAGE, WORD, pointer};
 use conquest_fsck::Code;
@@ -10,7 +10,7 @@ use super::{Case, Store, case};
 use crate::support::geometry;
 
 pub(super) fn cases() -> Vec<Case> {
-    [inodes(), contents(), trees(), attributes()].concat()
+    [inodes(), contents(), trees(), chunks(), attributes()].concat()
 }
 
 fn inodes() -> Vec<Case> {
@@ -210,6 +210,41 @@ fn longer_run(store: &mut Store) {
     store.set_allocated(run.plus(511 * PAGE), false);
     let pages = store.field("tall", word::PAGES);
     store.set_inode("tall", word::PAGES, pages - 1);
+}
+
+fn chunks() -> Vec<Case> {
+    vec![
+        case("another end", &[Code::Chunk], |store| {
+            store.put(store.chunk("large").plus(chunk::word::END), 3);
+        }),
+        case("more allocated than there is", &[Code::Chunk], |store| {
+            let at = store.chunk("large");
+            store.put(at.plus(chunk::word::ALLOCATED), 1 << 40);
+            store.sum_chunk(at);
+        }),
+        case("the chunk of another file", &[Code::ChunkOwner], |store| {
+            let at = store.chunk("large");
+            store.put(at.plus(chunk::word::INODE), 1);
+            store.sum_chunk(at);
+        }),
+        case("a chunk of an earlier file", &[Code::ChunkOwner], |store| {
+            let at = store.chunk("large");
+            store.put(at.plus(chunk::word::GENERATION), 1);
+            store.sum_chunk(at);
+        }),
+        case("a number twice", &[Code::ChunkNumber], |store| {
+            let (at, other) = (store.chunk("large"), store.chunk("cut"));
+            store.put(at, store.load(other));
+            store.sum_chunk(at);
+        }),
+        case("a chunk on no list", &[Code::ChunkList], |store| {
+            store.put(store.chunk("large").plus(chunk::word::LIST), chunk::LAST);
+        }),
+        case("pages of a large file", &[Code::InodePages], |store| {
+            let pages = store.field("large", word::PAGES);
+            store.set_inode("large", word::PAGES, pages + 1);
+        }),
+    ]
 }
 
 /// Where the attributes of a file are.

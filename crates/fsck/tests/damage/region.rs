@@ -1,13 +1,13 @@
 //! Damage of superblocks, state page, lanes and of what says what is allocated.
 
 use conquest_format::descriptor::Descriptor;
-use conquest_format::fs::{DATA, INODE, NODE, PACKED, cut, root};
+use conquest_format::fs::{CHUNK, DATA, INODE, NODE, PACKED, chunk, cut, root};
 use conquest_format::geometry::{STATE, STATE_CHUNKS, STATE_GROUPS, STATE_ROOTS, SUPERBLOCKS};
 use conquest_format::inode::word;
 use conquest_format::journal::{Action, COMMIT, Commit, Entry, INTENT, ImagePart, PAGES_USED};
 use conquest_format::kind::Kind;
 use conquest_format::superblock::SIZE;
-use conquest_format::{Offset, WORD, checksum};
+use conquest_format::{Offset, WORD, checksum, pointer};
 use conquest_fsck::Code;
 
 use super::{Case, Store, case, set};
@@ -80,7 +80,7 @@ fn describe(store: &mut Store, page: u64, descriptor: Descriptor) {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    [superblocks(), state(), lanes(), copies(), space()].concat()
+    [superblocks(), state(), roots(), lanes(), copies(), space()].concat()
 }
 
 fn superblocks() -> Vec<Case> {
@@ -137,9 +137,14 @@ fn state() -> Vec<Case> {
             store.put(geometry().slab_map(page), 0);
             store.set_allocated(geometry().page(page), true);
         }),
+    ]
+}
+
+fn roots() -> Vec<Case> {
+    vec![
         case("no version", &[Code::RootVersion], |store| store.put(root_at(root::VERSION), 0)),
         case("no roots", &[Code::NoFileSystem, Code::PageUnreachable, Code::ObjectUnreachable], {
-            |store| (0..6).for_each(|index| store.put(root_at(index), 0))
+            |store| (0..=root::UNUSED).for_each(|index| store.put(root_at(index), 0))
         }),
         case("no root directory", &[Code::RootDirectory, Code::InodeLost], |store| {
             store.put(root_at(root::DIRECTORY), 0);
@@ -155,17 +160,52 @@ fn state() -> Vec<Case> {
             store.put(root_at(root::FILE_MAX), 3000);
         }),
         case("the largest file, and no larger", &[], |store| {
-            let largest = store.field("tall", word::SIZE);
+            let largest = store.field("large", word::SIZE);
             store.put(root_at(root::FILE_MAX), largest);
         }),
         case("a byte less than the largest file", &[Code::InodeSize], |store| {
-            let largest = store.field("tall", word::SIZE);
+            let largest = store.field("large", word::SIZE);
             store.put(root_at(root::FILE_MAX), largest - 1);
         }),
         case("too much reserved", &[Code::RootReserve], |store| {
             store.put(root_at(root::RESERVE), 51);
         }),
         case("as much reserved as can be", &[], |store| store.put(root_at(root::RESERVE), 50)),
+        case("a chunk of no size", &[Code::RootChunks], |store| {
+            store.put(root_at(root::CHUNK_BLOCKS), 0);
+        }),
+        case("chunks of an odd size", &[Code::RootChunks], |store| {
+            store.put(root_at(root::CHUNK_BLOCKS), 3 << 21);
+        }),
+        case("chunks that nobody has drawn", &[Code::ChunkNumber], |store| {
+            store.put(root_at(root::NEXT_CHUNK), 7);
+        }),
+        case(
+            "no list of what is to be trimmed",
+            &[Code::ChunkList, Code::ObjectUnreachable],
+            |store| {
+                store.put(root_at(root::UNTRIMMED), 0);
+            },
+        ),
+        case("a list of something else", &[Code::ChunkList, Code::ObjectUnreachable], |store| {
+            store.put(root_at(root::UNUSED), store.load(root_at(root::DIRECTORY)));
+        }),
+        case(
+            "a chunk of a file among the unused ones",
+            &[Code::ChunkList, Code::ObjectUnreachable],
+            |store| {
+                store.put(root_at(root::UNUSED), pointer::pack(store.chunk("large"), CHUNK));
+            },
+        ),
+        case("a list in a circle", &[Code::ChunkList], |store| {
+            let first = store.load(root_at(root::UNTRIMMED));
+            assert_ne!(first, 0);
+            let mut at = store.target(first);
+            while store.load(at.plus(chunk::word::LIST)) != chunk::LAST {
+                at = store.target(store.load(at.plus(chunk::word::LIST)));
+            }
+            store.put(at.plus(chunk::word::LIST), first);
+        }),
         case("one more root", &[Code::RootUnused], |store| store.put(root_at(63), 1)),
         case("another key", &[Code::DentryHash], |store| store.put(root_at(root::KEY), 7)),
     ]
@@ -291,7 +331,8 @@ fn space() -> Vec<Case> {
         }),
         case("an inode that is lost", &[Code::InodeLost], {
             |store| {
-                let (map, index, _) = store.free_object(INODE);
+                let (map, index, object) = store.free_object(INODE);
+                (0..16).for_each(|word| store.put(object.plus(word * WORD), 0));
                 store.put(map, store.load(map) | 1 << index);
             }
         }),

@@ -61,7 +61,7 @@ pub(crate) fn unchecked(store: &Store) -> Unchecked {
     let bits = vec![0; store.bytes.len() / WORD as usize];
     let mut found = Unchecked { bits, parts: BTreeMap::new() };
     let pages = store.load(STATE_GROUPS) * GROUP_PAGES;
-    fixed(&mut found, pages);
+    fixed(&mut found, store, pages);
     for page in 0..pages {
         heap(&mut found, store, page);
     }
@@ -76,7 +76,7 @@ fn after(at: Offset, from: u64, to: u64) -> Range<u64> {
 }
 
 /// Superblocks, state page, lanes, tables for more groups than there are, and the volatile part.
-fn fixed(found: &mut Unchecked, pages: u64) {
+fn fixed(found: &mut Unchecked, store: &Store, pages: u64) {
     let geometry = geometry();
     for copy in conquest_format::geometry::SUPERBLOCKS {
         found.bytes("reserved", after(copy, SIZE as u64, PAGE));
@@ -89,6 +89,10 @@ fn fixed(found: &mut Unchecked, pages: u64) {
     found.bytes("slab-groups", after(STATE_SLAB_GROUPS, 0, WORD));
     // How far down is not checked but against the files.
     found.bytes("file-max", after(STATE_ROOTS.plus(root::FILE_MAX * WORD), 0, WORD));
+    // Which files are large nothing else says; numbers of chunks may be left out.
+    found.bytes("threshold", after(STATE_ROOTS.plus(root::THRESHOLD * WORD), 0, WORD));
+    let next = STATE_ROOTS.plus(root::NEXT_CHUNK * WORD);
+    found.of_word("chunks", next, !store.load(next));
     // Bits of which any one alone is a possible percentage; there is none.
     found.of_word("reserve", STATE_ROOTS.plus(root::RESERVE * WORD), 0b11_1111);
     for lane in (0..SHAPE.lanes).map(|number| geometry.lane(number)) {
@@ -199,6 +203,9 @@ fn contents(found: &mut Unchecked, store: &Store, number: u64) {
             object(found, what, store.target(root), inode.size, pages * PAGE);
         }
         Content::Tree { root, height } => tree(found, store, store.target(root), height),
+        Content::Large { root, height, .. } if root != 0 => {
+            tree(found, store, store.target(root), height);
+        }
         _ => {}
     }
     if inode.attributes != 0 {

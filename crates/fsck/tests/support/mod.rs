@@ -7,20 +7,26 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use conquest_access::Removal;
 use conquest_format::descriptor::Descriptor;
+use conquest_format::fs::chunk;
 use conquest_format::fs::dentry::HASH_BITS;
 use conquest_format::geometry::Shape;
-use conquest_format::inode::{self, Inode, WORDS, offset_of};
+use conquest_format::inode::{self, Inode, WORDS, offset_of, word};
 use conquest_format::kind::Kind;
 use conquest_format::{Geometry, Offset, WORD, fs, pointer};
 use conquest_fs::content::{Allocate, WriteAt};
+use conquest_fs::large::NewLarge;
+use conquest_fs::locks::Wait;
 use conquest_fs::names::New;
 use conquest_fs::xattr::Setting;
-use conquest_fs::{FileId, FileSystem, dir};
+use conquest_fs::{FileId, FileSystem, NewFileSystem, dir};
 use conquest_fsck::{Code, Options, Report, Severity, View, check};
 use conquest_pm::Core;
 use conquest_pm::attach::{NewRegion, make};
-use conquest_testkit::files::{SimFiles, clock, files_options, new_file_system, root_user};
+use conquest_testkit::files::{
+    RamSpace, SimFiles, clock, files_options, new_file_system, root_user,
+};
 use conquest_testkit::{DyingMemory, Image, RecordingMemory, World};
 
 pub const SHAPE: Shape = Shape { max_groups: 4, lanes: 3, slots: 3, locks: 8, chunks: 4, log: 0 };
@@ -29,6 +35,9 @@ pub const SHAPE: Shape = Shape { max_groups: 4, lanes: 3, slots: 3, locks: 8, ch
 pub const BUCKET: &str = "bucket";
 pub const WIDE: &str = "wide";
 pub const DEEP: &str = "deep";
+
+/// Bytes above which files are large.
+const THRESHOLD: u64 = 24 << 20;
 
 pub fn geometry() -> Geometry {
     Geometry::new(SHAPE).unwrap()
@@ -44,8 +53,11 @@ pub fn new_store(needs_write_back: bool) -> (RecordingMemory, SimFiles) {
     make(&memory.actor(0), &world.process(9), path, &new).unwrap();
     let alive = DyingMemory::counting(memory.actor(0));
     let core = Core::attach(alive, world.process(9), path, &fs::kinds(), files_options()).unwrap();
-    FileSystem::make(&core, &new_file_system(), &clock()).unwrap();
+    let large = NewLarge { threshold: THRESHOLD, chunk_blocks: chunk::BLOCKS_MIN };
+    let new = NewFileSystem { large: Some(large), ..new_file_system() };
+    FileSystem::make(&core, &new, &clock()).unwrap();
     let files = FileSystem::open(core, clock()).unwrap();
+    let files = files.with_space(Box::new(RamSpace::default()));
     (memory, files)
 }
 
@@ -98,7 +110,11 @@ struct Builder {
 
 impl Builder {
     fn make(&mut self, parent: FileId, name: &str, what: New<'_>) -> FileId {
-        let made = self.files.create(&root_user(), parent, name.as_bytes(), what, 0o755).unwrap();
+        self.make_with(parent, name, what, 0o755)
+    }
+
+    fn make_with(&mut self, parent: FileId, name: &str, what: New<'_>, mode: u16) -> FileId {
+        let made = self.files.create(&root_user(), parent, name.as_bytes(), what, mode).unwrap();
         self.numbers.insert(name.into(), made.number);
         made
     }
@@ -146,6 +162,30 @@ impl Builder {
         self.make(root, "block", New::Block(8, 0));
     }
 
+    /// Large files: one with a page in the core; one that is on the volume, and cut off; what was
+    /// removed and is to be trimmed, and what nobody needs.
+    fn large(&mut self) {
+        let (root, who) = (self.files.root(), &root_user());
+        let unused = self.make_with(root, "unused", New::Regular, 0o644);
+        self.write(unused, THRESHOLD, 100);
+        self.files.remove(who, root, b"unused", Removal::File).unwrap();
+        self.files.trim_chunks().unwrap();
+        let [large, cut, removed] =
+            ["large", "cut", "removed"].map(|name| self.make_with(root, name, New::Regular, 0o644));
+        // The first one has what the unused one had, as soon as there are others.
+        for file in [large, cut, removed] {
+            self.write(file, THRESHOLD, 100);
+        }
+        let more = self.make_with(root, "more", New::Regular, 0o644);
+        self.write(more, THRESHOLD, 100);
+        self.files.remove(who, root, b"more", Removal::File).unwrap();
+        self.files.trim_chunks().unwrap();
+        self.files.push(cut, Wait::Forever).unwrap();
+        self.files.truncate(who, cut, 8192).unwrap();
+        self.files.remove(who, root, b"removed", Removal::File).unwrap();
+        self.numbers.retain(|name, _| !matches!(name.as_str(), "unused" | "removed" | "more"));
+    }
+
     fn attributes(&mut self) {
         let root = self.files.root();
         let some = self.make(root, "some-attributes", New::Regular);
@@ -182,6 +222,8 @@ pub fn everything() -> (RecordingMemory, SimFiles, Store) {
     let (memory, files) = new_store(false);
     let mut builder = Builder { files, numbers: BTreeMap::new() };
     builder.numbers.insert("/".into(), builder.files.root().number);
+    // First, so that others get what the removed ones have left.
+    builder.large();
     builder.contents();
     builder.attributes();
     builder.directories();
@@ -207,6 +249,18 @@ pub fn complaints(report: &Report) -> Vec<String> {
 }
 
 impl Store {
+    /// Where the chunk of a large file is.
+    pub fn chunk(&self, name: &str) -> Offset {
+        let at = self.field(name, word::SHAPE);
+        Offset::new(at - at % conquest_format::inode::NUMBER_UNIT)
+    }
+
+    /// Makes the checksum of the chunk at `at` right.
+    pub fn sum_chunk(&mut self, at: Offset) {
+        let words = core::array::from_fn(|index| self.load(at.plus(index as u64 * WORD)));
+        self.put(at.plus(chunk::word::CHECK), chunk::check(&words, at));
+    }
+
     pub fn number(&self, name: &str) -> u64 {
         *self.files.get(name).unwrap_or_else(|| panic!("no {name}"))
     }
@@ -294,8 +348,12 @@ impl Store {
         let spec = fs::kinds()[usize::from(kind.number())];
         let at = |page: u64| geometry().slab_map(page);
         let has_room = |page: &u64| {
+            // What is free keeps its descriptor.
+            let place = geometry().bitmap(0).plus(*page / 64 * WORD);
+            let is_allocated = self.load(place) >> (page % 64) & 1 == 1;
             let word = self.load(geometry().descriptor(*page));
-            Descriptor::unpack(word, *page) == Some(Descriptor::Slab(kind))
+            is_allocated
+                && Descriptor::unpack(word, *page) == Some(Descriptor::Slab(kind))
                 && u64::from(self.load(at(*page)).trailing_ones()) < spec.objects()
         };
         let page = (0..512).find(has_room).unwrap();

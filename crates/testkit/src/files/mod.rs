@@ -2,6 +2,7 @@
 //! all that tells whether each of them has happened as a whole.
 
 mod operation;
+mod space;
 mod tree;
 
 use std::path::Path;
@@ -20,6 +21,7 @@ use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Options};
 
 pub use operation::{FILLERS, ON_FULL, OPERATIONS, Op, content, root_user};
+pub use space::RamSpace;
 pub use tree::{LISTING, describe};
 
 use crate::scenario::SimMemory;
@@ -81,6 +83,7 @@ pub const fn new_file_system() -> NewFileSystem {
         permissions: 0o755,
         size_max: SIZE_MAX,
         reserve: 0,
+        large: None,
     }
 }
 

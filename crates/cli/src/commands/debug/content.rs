@@ -92,6 +92,12 @@ fn content(raw: &Raw, inode: &Inode, out: &mut String) -> Result<()> {
             line(out, format_args!("content: tree of height {height}"));
             tree_of(raw, root, height, out)?;
         }
+        Content::Large { root, height, chunk } => {
+            line(out, format_args!("content: large, chunk at {chunk}, tree of height {height}"));
+            if root != 0 {
+                tree_of(raw, root, height, out)?;
+            }
+        }
         Content::Device { minor, major } => {
             line(out, format_args!("content: device {major}:{minor}"))
         }

@@ -1,0 +1,111 @@
+//! The space of a store's volume, in which the data of its large files is.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use conquest_access::Errno;
+use conquest_flash::{Error as FlashError, Usage};
+use conquest_format::fs::chunk::IMAGE_BLOCKS;
+use conquest_format::volume::BLOCK;
+use conquest_fs::VolumeError;
+use conquest_fs::large::{Answer, Space};
+use conquest_pm::Region;
+
+use super::backing::Backing;
+use super::volume::{self, Volume};
+
+/// For how long what was counted counts.
+const COUNTED_FOR: Duration = Duration::from_millis(100);
+
+/// The space of the volume of an attached store. It is opened when it is needed first.
+pub(crate) struct LargeSpace {
+    backing: Arc<Backing>,
+    core: Arc<Region>,
+    /// When units of the core's image were counted, and how many of them are in use.
+    counted: Mutex<Option<(Instant, u64)>>,
+}
+
+impl LargeSpace {
+    pub(crate) fn new(backing: Arc<Backing>, core: Arc<Region>) -> LargeSpace {
+        LargeSpace { backing, core, counted: Mutex::new(None) }
+    }
+
+    /// Refuses to write `len` bytes if the core's image and its log might lack that space.
+    fn leave_enough(&self, len: usize) -> Answer<()> {
+        let is_enough = self.ask(|volume| {
+            let wanted = (len as u64).div_ceil(volume.unit());
+            let most = volume::needed(self.core.geometry()).div_ceil(volume.unit());
+            let Usage { capacity, lost, used, reserved, .. } = volume.usage();
+            let free = capacity.saturating_sub(lost + used + reserved);
+            if free >= most + wanted {
+                return Ok(true);
+            }
+            let has = self.count_image(volume)?;
+            Ok(free >= most.saturating_sub(has) + wanted)
+        })?;
+        if is_enough {
+            return Ok(());
+        }
+        let reason = format!(
+            "{}: there is no space for large files but what the core needs to be made durable; \
+             remove large files",
+            self.core.path().display()
+        );
+        Err(VolumeError { errno: Errno::ENOSPC, reason })
+    }
+
+    /// Units that the core's image and its log have, as they were counted a moment ago.
+    fn count_image(&self, volume: &Volume) -> conquest_flash::Result<u64> {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((when, units)) = *counted
+            && when.elapsed() < COUNTED_FOR
+        {
+            return Ok(units);
+        }
+        let (mut at, mut blocks) = (0, 0);
+        while let Some((first, count)) = volume.allocated(at)?.filter(|(at, _)| *at < IMAGE_BLOCKS)
+        {
+            blocks += count.min(IMAGE_BLOCKS - first);
+            at = first + count;
+        }
+        let units = blocks * BLOCK / volume.unit();
+        *counted = Some((Instant::now(), units));
+        Ok(units)
+    }
+
+    fn ask<T>(&self, ask: impl FnOnce(&Volume) -> conquest_flash::Result<T>) -> Answer<T> {
+        let image = self
+            .backing
+            .image(&self.core)
+            .map_err(|error| VolumeError { errno: Errno::EIO, reason: error.to_string() })?;
+        ask(image.volume()).map_err(|error| VolumeError {
+            errno: if matches!(error, FlashError::NoSpace { .. }) {
+                Errno::ENOSPC
+            } else {
+                Errno::EIO
+            },
+            reason: error.to_string(),
+        })
+    }
+}
+
+impl Space for LargeSpace {
+    fn read(&self, block: u64, into: &mut [u8]) -> Answer<()> {
+        self.ask(|volume| volume.read(block, into))
+    }
+
+    fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
+        self.leave_enough(bytes.len())?;
+        // Recovery keeps the first operations in their order, so whatever is made durable later,
+        // the epoch with a record of this too, is never there without it.
+        self.ask(|volume| volume.write(block, bytes))
+    }
+
+    fn trim(&self, block: u64, count: u64) -> Answer<()> {
+        self.ask(|volume| volume.trim(block, count))
+    }
+
+    fn allocated(&self, block: u64) -> Answer<Option<(u64, u64)>> {
+        self.ask(|volume| volume.allocated(block))
+    }
+}

@@ -1,0 +1,159 @@
+//! A chunk: a range of the volume's space in which the data of one large file is (DFS 2010, 3.3.1).
+//!
+//! Chunk `n` of a store whose chunks have `b` blocks begins with block `n * b` of the space, and
+//! byte `x` of the file is byte `x` of the chunk. A file keeps its chunk as long as its inode is
+//! there.
+//!
+//! A chunk may be on one of two lists, that of those where something is to be trimmed and that of
+//! those that nobody needs. Their order is no matter, so the checksum does not cover the word that
+//! leads on.
+//!
+//! | word | field |
+//! | --- | --- |
+//! | 0 | number |
+//! | 1 | list: 0 if it is on none, [`LAST`] if no other follows, or a pointer word to the next |
+//! | 2 | number of the inode that has it, 0 if none has |
+//! | 3 | generation of that inode |
+//! | 4 | end: pages of the file of which the volume is asked; what it has past these is nothing |
+//! | 5 | pages before the end that are allocated on the volume |
+//! | 6 | version: grows with whatever changes what the volume has of the file |
+//! | 7 | checksum of the words 0 and 2 to 6, its offset as seed |
+
+use crate::{Offset, WORD, checksum};
+
+/// Words in a chunk.
+pub const WORDS: usize = 8;
+/// Bytes in a chunk.
+pub const SIZE: u64 = WORDS as u64 * WORD;
+/// The list word of the last one on a list: no pointer word.
+pub const LAST: u64 = 1;
+/// Least blocks of a chunk: 1 GiB.
+pub const BLOCKS_MIN: u64 = 1 << 21;
+/// Most blocks of a chunk: 1 EiB.
+pub const BLOCKS_MAX: u64 = 1 << 51;
+/// Blocks at the beginning of the space that belong to the image of the core.
+pub const IMAGE_BLOCKS: u64 = 1 << 38;
+
+/// Offsets of the words, in bytes from the chunk's start.
+pub mod word {
+    /// Number.
+    pub const NUMBER: u64 = 0;
+    /// List.
+    pub const LIST: u64 = 8;
+    /// The inode that has it.
+    pub const INODE: u64 = 16;
+    /// Generation of that inode.
+    pub const GENERATION: u64 = 24;
+    /// Pages of which the volume is asked.
+    pub const END: u64 = 32;
+    /// Pages that are allocated.
+    pub const ALLOCATED: u64 = 40;
+    /// Version.
+    pub const VERSION: u64 = 48;
+    /// Checksum.
+    pub const CHECK: u64 = 56;
+}
+
+/// A chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chunk {
+    /// Its number.
+    pub number: u64,
+    /// List word.
+    pub list: u64,
+    /// Number of the inode that has it, 0 if none has.
+    pub inode: u64,
+    /// Generation of that inode.
+    pub generation: u64,
+    /// Pages of which the volume is asked.
+    pub end: u64,
+    /// Pages that are allocated, at most as many.
+    pub allocated: u64,
+    /// Version.
+    pub version: u64,
+}
+
+impl Chunk {
+    /// Its words, if it is at `at`.
+    #[must_use]
+    pub fn to_words(&self, at: Offset) -> [u64; WORDS] {
+        let Chunk { number, list, inode, generation, end, allocated, version } = *self;
+        let mut words = [number, list, inode, generation, end, allocated, version, 0];
+        words[WORDS - 1] = check(&words, at);
+        words
+    }
+
+    /// The chunk in `words`, which stand at `at`.
+    ///
+    /// # Errors
+    /// Offset of the word that is wrong, from the chunk's start: these words must not be used.
+    pub fn from_words(words: [u64; WORDS], at: Offset) -> Result<Chunk, u64> {
+        let [number, list, inode, generation, end, allocated, version, found] = words;
+        if check(&words, at) != found {
+            return Err(word::CHECK);
+        }
+        if allocated > end {
+            return Err(word::ALLOCATED);
+        }
+        Ok(Chunk { number, list, inode, generation, end, allocated, version })
+    }
+}
+
+/// The checksum of the chunk at `at`.
+#[must_use]
+pub fn check(words: &[u64; WORDS], at: Offset) -> u64 {
+    let mut bytes = [0; (WORDS - 2) * WORD as usize];
+    let covered = (0..).zip(words).filter(|(index, _)| *index != 1).map(|(_, word)| word);
+    for (to, word) in bytes.chunks_exact_mut(WORD as usize).zip(covered) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    checksum(at.bytes(), &bytes)
+}
+
+/// The number of the first chunk behind the core's image, of chunks of `blocks` blocks.
+#[must_use]
+pub const fn first(blocks: u64) -> u64 {
+    IMAGE_BLOCKS.div_ceil(blocks)
+}
+
+/// Most bytes in a file with a chunk of `blocks` blocks: a page less than there are.
+#[must_use]
+pub const fn file_max(blocks: u64) -> u64 {
+    blocks * crate::volume::BLOCK - crate::PAGE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_what_was_written_or_nothing() {
+        let at = Offset::new(0x4440);
+        let chunk = Chunk {
+            number: 70,
+            list: LAST,
+            inode: 5,
+            generation: 1 << 48 | 9,
+            end: 300,
+            allocated: 200,
+            version: 7,
+        };
+        let words = chunk.to_words(at);
+        assert_eq!(Chunk::from_words(words, at), Ok(chunk));
+        assert_eq!(Chunk::from_words(words, at.plus(64)), Err(word::CHECK));
+        for index in 0..WORDS {
+            let mut other = words;
+            other[index] ^= 1 << 13;
+            // The list is no matter of the checksum.
+            assert_eq!(Chunk::from_words(other, at).is_ok(), index == 1, "{index}");
+        }
+        let more = Chunk { allocated: 301, ..chunk }.to_words(at);
+        assert_eq!(Chunk::from_words(more, at), Err(word::ALLOCATED));
+    }
+
+    #[test]
+    fn chunks_begin_behind_the_image() {
+        assert_eq!((first(1 << 32), first(1 << 35), first(1 << 40)), (64, 8, 1));
+        assert_eq!(file_max(1 << 35), (16 << 40) - 4096);
+    }
+}

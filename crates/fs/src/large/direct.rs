@@ -1,0 +1,223 @@
+//! Writing whole pages of a large file to the volume at once (Conquest 2002, 3.3.3).
+
+use conquest_access::{Credentials, write_open};
+use conquest_format::PAGE;
+use conquest_format::fs::chunk::Chunk;
+use conquest_format::inode::{Content, FileType};
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::attributes::apply;
+use crate::content::{Begin, Fill, Patch, Piece, WriteAt, expose, piece, punch};
+use crate::file_system::Attempt;
+use crate::inode::{Draft, FileId, access_list, load, rules_of};
+use crate::large::{PAGE_BLOCKS, chunk};
+use crate::locks::{Mode, Wait};
+use crate::{FileSystem, Result};
+
+/// Bytes from which on a write goes to the volume at once.
+pub(crate) const DIRECT_MIN: u64 = 256 << 10;
+
+/// A write that goes to the volume at once.
+struct Direct<'b> {
+    begin: Begin<'b>,
+    /// Where it begins: at a page.
+    start: u64,
+    bytes: &'b [u8],
+    /// The file's size when it began.
+    size: u64,
+}
+
+impl Direct<'_> {
+    /// Bytes that are written: the beginning of a page too, if that is where the file ends.
+    fn len(&self) -> u64 {
+        let len = self.bytes.len() as u64;
+        if self.start + len >= self.size { len } else { len / PAGE * PAGE }
+    }
+
+    fn first_page(&self) -> u64 {
+        self.start / PAGE
+    }
+
+    fn end_page(&self) -> u64 {
+        (self.start + self.len()).div_ceil(PAGE)
+    }
+}
+
+impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Writes `fill` to the volume, or the beginning of it: where, and how many bytes. None if it
+    /// is better written to the core, or refused there.
+    ///
+    /// # Errors
+    /// Those of the volume and of the region.
+    pub(crate) fn write_direct(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        begin: Begin<'_>,
+        fill: Fill<'_>,
+    ) -> Result<Option<(u64, u64)>> {
+        let Fill::Bytes(bytes) = fill else {
+            return Ok(None);
+        };
+        let Some(direct) = self.plan_direct(who, file, begin, bytes)? else {
+            return Ok(None);
+        };
+        let Some(chunk) = self.enlarge_alone(file, &Patch { at: direct.start, fill })? else {
+            return Ok(None);
+        };
+        let is_inside = direct.end_page() <= chunk.end;
+        let mode = if is_inside { Mode::Shared } else { Mode::Exclusive };
+        self.in_turn(file, mode, Wait::Forever, || {
+            let Some(chunk) = self.chunk_of(file)? else {
+                return Ok(None);
+            };
+            if is_inside && direct.end_page() > chunk.end {
+                // It was cut off meanwhile.
+                return Ok(None);
+            }
+            let (version, fresh) = self.with_space_made(|| self.transfer(file, &chunk, &direct))?;
+            let version = (!is_inside).then_some(version);
+            self.record_direct(who, file, &direct, version, fresh)
+        })
+    }
+
+    /// How `bytes` are written, if that is possible, and the caller may.
+    fn plan_direct<'b>(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        begin: Begin<'b>,
+        bytes: &'b [u8],
+    ) -> Result<Option<Direct<'b>>> {
+        let (inode, may_write) = self.read(file.number, |view| {
+            let (inode, _) = load(view, file)?;
+            let acl = access_list(view, &inode)?;
+            let rules = rules_of(&inode, acl.as_ref());
+            Ok((inode, !rules.is_immutable() && write_open(who, &rules).is_ok()))
+        })?;
+        let start = match (begin.from, begin.moved) {
+            (Some(WriteAt::Offset(offset)), _) => offset,
+            (Some(WriteAt::End), _) => inode.size,
+            (None, Some(open)) => self.position(open),
+            (None, None) => 0,
+        };
+        let end = start.checked_add(bytes.len() as u64).filter(|end| *end <= self.size_max());
+        let is_for_volume = end.is_some_and(|end| self.threshold().is_some_and(|most| end > most));
+        let is_possible = inode.file_type == FileType::Regular
+            && may_write
+            && is_for_volume
+            && start.is_multiple_of(PAGE);
+        Ok(is_possible.then_some(Direct { begin, start, bytes, size: inode.size }))
+    }
+
+    /// Makes `file`, which is about to grow by `patch`, a large one, if it is none: its chunk. None
+    /// if it is a program.
+    pub(super) fn enlarge_alone(&self, file: FileId, patch: &Patch<'_>) -> Result<Option<Chunk>> {
+        loop {
+            if let Some(chunk) = self.chunk_of(file)? {
+                return Ok(Some(chunk));
+            }
+            let is_other = self.run(|tx| {
+                self.lock(tx, false, [Some(file)])?;
+                let mut draft = Draft::open(tx, file)?;
+                let is_other = self.enlarge(tx, &mut draft, patch)?;
+                draft.is_told = true;
+                draft.stage(tx)?;
+                Ok(Attempt::Done(is_other))
+            })?;
+            if !is_other && self.chunk_of(file)?.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Writes the bytes of `direct` to the volume: the version of the chunk, and how many of their
+    /// pages had no space there before.
+    fn transfer(&self, file: FileId, chunk: &Chunk, direct: &Direct<'_>) -> Result<(u64, u64)> {
+        let (page, end) = (direct.first_page(), direct.end_page());
+        let chunk = self.make_way(file, chunk, end)?;
+        let first = self.first_block(&chunk);
+        let fresh = self.unallocated(&chunk, page, end - page)?;
+        if page > chunk.end {
+            let gap = (page - chunk.end) * PAGE_BLOCKS;
+            self.space()?.trim(first + chunk.end * PAGE_BLOCKS, gap)?;
+        }
+        let bytes = direct.bytes.get(..direct.len() as usize).unwrap_or_default();
+        let (whole, rest) = bytes.split_at(bytes.len() / PAGE as usize * PAGE as usize);
+        self.space()?.write(first + page * PAGE_BLOCKS, whole)?;
+        if !rest.is_empty() {
+            let mut last = [0; PAGE as usize];
+            for (to, from) in last.iter_mut().zip(rest) {
+                *to = *from;
+            }
+            self.space()?.write(first + (end - 1) * PAGE_BLOCKS, &last)?;
+        }
+        Ok((chunk.version, fresh))
+    }
+
+    /// Records that the volume has the bytes of `direct`, if the chunk has not got another
+    /// `version`; `fresh` of its pages are new there. How many bytes count; none if it has to be
+    /// done otherwise, because others have changed the file.
+    fn record_direct(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        direct: &Direct<'_>,
+        version: Option<u64>,
+        fresh: u64,
+    ) -> Result<Option<(u64, u64)>> {
+        let mut tx = self.core().begin()?;
+        self.lock(&mut tx, false, [Some(file)])?;
+        let mut draft = Draft::open(&tx, file)?;
+        let Content::Large { chunk: at, .. } = draft.inode.content else {
+            return Ok(None);
+        };
+        let chunk = chunk::load(&tx, at)?;
+        let is_other = version.map_or(chunk.end < direct.end_page(), |seen| chunk.version != seen);
+        let has_moved = direct.begin.from == Some(WriteAt::End) && draft.inode.size != direct.start;
+        // Given back before the lock.
+        let mut position = direct.begin.moved.map(|open| self.take_position(open));
+        let is_elsewhere = direct.begin.from.is_none()
+            && position.as_ref().is_some_and(|position| position.from != direct.start);
+        if is_other || has_moved || is_elsewhere {
+            return Ok(None);
+        }
+        let len = self.counted(&tx, &draft, direct)?;
+        if len == 0 {
+            return Ok(None);
+        }
+        let change = write_open(who, &draft.rules())?;
+        apply(&mut tx, &mut draft, change)?;
+        let (end, end_page) = (direct.start + len, (direct.start + len).div_ceil(PAGE));
+        expose(&mut tx, draft.inode.content, draft.inode.size, direct.start)?;
+        draft.inode.size = draft.inode.size.max(end);
+        let last = chunk.end.max(end_page);
+        let allocated = (chunk.allocated + fresh).min(last);
+        let next = Chunk { end: last, allocated, version: chunk.version + 1, ..chunk };
+        chunk::store(&mut tx, at, &next)?;
+        let pages = direct.first_page()..end_page;
+        self.in_parts(&mut tx, draft, |tx, draft| punch(tx, draft, pages.clone()))?;
+        if let Some(position) = &mut position {
+            position.to = end;
+        }
+        Ok(Some((direct.start, len)))
+    }
+
+    /// How many bytes of `direct` count: not those in a page that somebody else has written to
+    /// meanwhile, beyond them.
+    fn counted(
+        &self,
+        tx: &conquest_pm::Tx<'_, M, H>,
+        draft: &Draft,
+        direct: &Direct<'_>,
+    ) -> Result<u64> {
+        let len = direct.len();
+        let end = direct.start + len;
+        let page = end / PAGE * PAGE;
+        let is_alone = end.is_multiple_of(PAGE)
+            || draft.inode.size <= end
+                && !matches!(piece(tx, draft.inode.content, page, PAGE)?, Piece::Bytes(_));
+        Ok(if is_alone { len } else { len / PAGE * PAGE })
+    }
+}

@@ -1,0 +1,87 @@
+//! Large files: their data is on a volume (Conquest 2002, 3.2; DFS 2010, 3.3.1).
+//!
+//! A file that grows above the threshold gets a *chunk* of the volume's space ([`chunk`]), for as
+//! long as it exists: byte `x` of the file is byte `x` of the chunk. Pages of the file may be in
+//! the core, in a tree as other files have one; these take the place of what the volume has. So a
+//! small write changes pages in the core, as ever: it is one record, and nobody waits for a device.
+//! When there are many, and when the file is closed, they are pushed ([`push`]): written to the
+//! volume, and then, by a record, taken out of the tree. A write of many whole pages goes to the
+//! volume at once ([`direct`]). Programs stay in the core, whatever their size (Conquest 2002,
+//! 3.2.1).
+//!
+//! The chunk has an *end*. The volume is not asked for what is behind it, so there may be anything:
+//! what was written and not recorded, what was cut off and is not trimmed. Who moves the end on has
+//! written all between, or trimmed it. Bytes behind the file's size in the last page before the end
+//! are zeros.
+//!
+//! What the volume loses, it loses at once, while the core's records may not be durable: nothing
+//! behind the end is trimmed, or written, before that record is durable which has moved the end
+//! there; and nothing of a chunk that no file has ([`untrimmed`]). So who moves the end on, over
+//! what was cut off, waits for that.
+//!
+//! No lock of the region is held while the volume is asked. Who changes what it has of a file takes
+//! a *turn* ([`turn`]): those who write inside the end at once, all others each alone.
+
+mod allocate;
+pub(crate) mod chunk;
+mod direct;
+mod push;
+mod read;
+mod turn;
+mod untrimmed;
+
+use conquest_format::PAGE;
+use conquest_format::volume::BLOCK;
+
+use crate::error::VolumeError;
+
+pub(crate) use direct::DIRECT_MIN;
+pub(crate) use push::{is_full, is_too_full};
+pub(crate) use read::{FAR_STEP, far_edges};
+
+/// Blocks of a page.
+pub(crate) const PAGE_BLOCKS: u64 = PAGE / BLOCK;
+
+/// What the volume says.
+pub type Answer<T> = core::result::Result<T, VolumeError>;
+
+/// The sparse space of a volume, in blocks of 512 bytes. What was never written, or was trimmed,
+/// reads as zeros.
+pub trait Space: Send + Sync {
+    /// Reads from block `block` on.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    fn read(&self, block: u64, into: &mut [u8]) -> Answer<()>;
+
+    /// Writes whole blocks from block `block` on. Each page of them is seen as a whole or not at
+    /// all, whoever dies; and it is durable not later than any record that is committed after this
+    /// has returned.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    fn write(&self, block: u64, bytes: &[u8]) -> Answer<()>;
+
+    /// Takes `count` blocks from block `block` on out of use.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    fn trim(&self, block: u64, count: u64) -> Answer<()>;
+
+    /// The first range at or behind `block` that is in use: its first block, and how many.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    fn allocated(&self, block: u64) -> Answer<Option<(u64, u64)>>;
+}
+
+/// Where the data of the large files of a new file system goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewLarge {
+    /// Files with more bytes are large.
+    pub threshold: u64,
+    /// Blocks of a chunk: a power of two from
+    /// [`BLOCKS_MIN`](conquest_format::fs::chunk::BLOCKS_MIN) to
+    /// [`BLOCKS_MAX`](conquest_format::fs::chunk::BLOCKS_MAX).
+    pub chunk_blocks: u64,
+}

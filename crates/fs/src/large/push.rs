@@ -1,0 +1,249 @@
+//! Pushing pages of a large file from the core to the volume.
+
+use conquest_format::PAGE;
+use conquest_format::fs::chunk::Chunk;
+use conquest_format::fs::tree::SLOTS;
+use conquest_format::inode::Content;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+use conquest_pm::{Tx, View};
+
+use crate::content::{clear, pages_in_core, punch};
+use crate::inode::{Draft, FileId, load};
+use crate::large::{PAGE_BLOCKS, chunk};
+use crate::locks::{Mode, Wait};
+use crate::{FileSystem, Result};
+
+/// Pages in the core from which on those of a large file are pushed.
+const FULL: u64 = 256;
+/// Pages in the core from which on whoever writes waits for that.
+const FULL_LONG: u64 = 4 * FULL;
+/// Pages that are pushed at once.
+const BATCH: usize = 512;
+
+/// Pages that were copied, to be pushed.
+struct Batch {
+    chunk: Chunk,
+    /// The file's size, and its change cookie.
+    size: u64,
+    change: u64,
+    /// Numbers of the pages, in order.
+    pages: Vec<u64>,
+    /// Their bytes; zeros behind the file's size.
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    /// Runs of pages that follow each other: the first one, and the bytes of all.
+    fn runs(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut rest = self.bytes.as_slice();
+        self.pages.chunk_by(|page, next| page + 1 == *next).filter_map(move |run| {
+            let (now, later) = rest.split_at_checked(run.len() * PAGE as usize)?;
+            rest = later;
+            Some((*run.first()?, now))
+        })
+    }
+
+    /// The page behind the last one.
+    fn end(&self) -> u64 {
+        self.pages.last().map_or(0, |page| page + 1)
+    }
+}
+
+/// Whether so many pages of the file of `draft` are in the core that some should be pushed.
+pub(crate) fn is_full(draft: &Draft) -> bool {
+    matches!(draft.inode.content, Content::Large { .. }) && draft.inode.pages >= FULL
+}
+
+/// The same, but so many that this has to be done before there can be more.
+pub(crate) fn is_too_full(draft: &Draft) -> bool {
+    matches!(draft.inode.content, Content::Large { .. }) && draft.inode.pages >= FULL_LONG
+}
+
+impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Pushes all pages of `file` that are in the core to the volume, if it is large enough.
+    ///
+    /// # Errors
+    /// `EAGAIN` if somebody else has the turn, and this is not to wait; those of the volume and of
+    /// the region.
+    pub fn push(&self, file: FileId, wait: Wait) -> Result<()> {
+        let Some(threshold) = self.threshold() else {
+            return Ok(());
+        };
+        let is_due = self.read(file.number, |view| {
+            let (inode, _) = load(view, file)?;
+            let is_large = matches!(inode.content, Content::Large { .. });
+            Ok(is_large && inode.pages > 0 && inode.size > threshold)
+        })?;
+        if !is_due {
+            return Ok(());
+        }
+        self.in_turn(file, Mode::Exclusive, wait, || {
+            let mut from = 0;
+            while let Some(batch) = self.copy_batch(file, from)? {
+                from = batch.end();
+                self.push_batch(file, batch)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Copies pages of `file` that are in the core, from page `from` on.
+    fn copy_batch(&self, file: FileId, from: u64) -> Result<Option<Batch>> {
+        let look = |view: &View<'_, M, H>| {
+            let (inode, _) = load(view, file)?;
+            let Content::Large { chunk: at, .. } = inode.content else {
+                return Ok(None);
+            };
+            let chunk = chunk::load(view, at)?;
+            let places = pages_in_core(view, inode.content, from, BATCH)?;
+            let mut bytes = vec![0; places.len() * PAGE as usize];
+            for ((page, place), out) in places.iter().zip(bytes.chunks_exact_mut(PAGE as usize)) {
+                view.bytes(*place, out);
+                let inside = inode.size.saturating_sub(page * PAGE).min(PAGE);
+                out.get_mut(inside as usize..).unwrap_or_default().fill(0);
+            }
+            // What is past the size is nothing.
+            let pages: Vec<u64> = places.iter().map(|(page, _)| *page).collect();
+            let (size, change) = (inode.size, inode.change);
+            Ok((!pages.is_empty()).then_some(Batch { chunk, size, change, pages, bytes }))
+        };
+        self.read(file.number, look)
+    }
+
+    /// Writes what is in `batch` to the volume, and takes it out of the core. The caller has the
+    /// turn, alone.
+    fn push_batch(&self, file: FileId, mut batch: Batch) -> Result<()> {
+        let past = batch.size.div_ceil(PAGE);
+        let inside = batch.pages.partition_point(|page| *page < past);
+        batch.pages.truncate(inside);
+        batch.bytes.truncate(inside * PAGE as usize);
+        let fresh = self.with_space_made(|| self.write_batch(file, &batch))?;
+        self.forget_pushed(file, &batch, fresh)
+    }
+
+    /// Writes what is in `batch` to the volume: how many of its pages had no space there before.
+    fn write_batch(&self, file: FileId, batch: &Batch) -> Result<u64> {
+        let chunk = self.make_way(file, &batch.chunk, batch.end())?;
+        let first = self.first_block(&chunk);
+        let (mut end, mut fresh) = (chunk.end, 0);
+        for (page, bytes) in batch.runs() {
+            let pages = bytes.len() as u64 / PAGE;
+            fresh += self.unallocated(&chunk, page, pages)?;
+            if page > end {
+                self.space()?.trim(first + end * PAGE_BLOCKS, (page - end) * PAGE_BLOCKS)?;
+            }
+            self.space()?.write(first + page * PAGE_BLOCKS, bytes)?;
+            end = end.max(page + pages);
+        }
+        Ok(fresh)
+    }
+
+    /// How many of the `pages` pages from `page` on have no space on the volume. What is behind the
+    /// end has none.
+    pub(super) fn unallocated(&self, chunk: &Chunk, page: u64, pages: u64) -> Result<u64> {
+        let first = self.first_block(chunk);
+        let end = (page + pages).min(chunk.end);
+        let (mut at, mut used) = (page, 0);
+        while at < end
+            && let Some((block, count)) = self.space()?.allocated(first + at * PAGE_BLOCKS)?
+        {
+            let from = ((block - first) / PAGE_BLOCKS).min(end);
+            let to = (block.saturating_add(count) - first).div_ceil(PAGE_BLOCKS).min(end);
+            used += to.saturating_sub(from.max(at));
+            at = to.max(at + 1);
+        }
+        Ok(pages.saturating_sub(used))
+    }
+
+    /// Takes pages that were pushed out of the core, unless they were changed meanwhile;
+    /// `fresh` of them are new on the volume.
+    fn forget_pushed(&self, file: FileId, batch: &Batch, fresh: u64) -> Result<()> {
+        let mut tx = self.core().begin()?;
+        self.lock(&mut tx, false, [Some(file)])?;
+        let mut draft = Draft::open(&tx, file)?;
+        let Content::Large { chunk: at, .. } = draft.inode.content else {
+            return Ok(());
+        };
+        let past = draft.inode.size.div_ceil(PAGE);
+        let chunk = chunk::load(&tx, at)?;
+        if chunk.version != batch.chunk.version {
+            // Something was cut off of what the volume has: it may have more there now.
+            return Ok(());
+        }
+        let end = chunk.end.max(batch.end().min(past));
+        let allocated = (chunk.allocated + fresh).min(end);
+        let version = chunk.version + 1;
+        chunk::store(&mut tx, at, &Chunk { end, allocated, version, ..chunk })?;
+        if batch.end() > past {
+            // It was cut off meanwhile: what was written there is nobody's.
+            chunk::push(&mut tx, chunk::List::Untrimmed, at)?;
+        }
+        let mut gone = self.unchanged(&tx, &draft, batch)?;
+        // The last pages first: what is left to do is the beginning of the list.
+        while let Some(run) = last_run(&gone) {
+            if punch(&mut tx, &mut draft, run.clone())? {
+                gone.retain(|page| *page < run.start);
+                if tx.room() > ROOM && !gone.is_empty() {
+                    continue;
+                }
+            }
+            draft.is_told = true;
+            draft.stage(&mut tx)?;
+            tx.commit_part()?;
+            draft = Draft::open(&tx, file)?;
+        }
+        clear_nodes(&mut tx, &mut draft)?;
+        draft.is_told = true;
+        draft.stage(&mut tx)?;
+        Ok(tx.commit()?)
+    }
+
+    /// The pages of `batch` that are in the core as they were copied.
+    fn unchanged(&self, tx: &Tx<'_, M, H>, draft: &Draft, batch: &Batch) -> Result<Vec<u64>> {
+        let size = draft.inode.size;
+        if draft.inode.change == batch.change && size == batch.size {
+            return Ok(batch.pages.clone());
+        }
+        let (from, most) = (batch.pages.first().copied().unwrap_or(0), 2 * BATCH);
+        let there = pages_in_core(tx, draft.inode.content, from, most)?;
+        let mut found = vec![0; PAGE as usize];
+        let mut unchanged = Vec::new();
+        for (page, bytes) in batch.pages.iter().zip(batch.bytes.chunks_exact(PAGE as usize)) {
+            // Where the file ends now the bytes behind may have been copied.
+            let is_whole = size == batch.size || (page + 1) * PAGE <= size.min(batch.size);
+            let place = there.iter().find(|(there, _)| there == page);
+            if let Some((_, place)) = place.filter(|_| is_whole) {
+                tx.bytes(*place, &mut found);
+                let inside = size.saturating_sub(page * PAGE).min(PAGE) as usize;
+                if found.get(..inside) == bytes.get(..inside) {
+                    unchanged.push(*page);
+                }
+            }
+        }
+        Ok(unchanged)
+    }
+}
+
+/// Entries of a record that a step needs at least.
+const ROOM: u64 = 400;
+
+/// The last pages of `pages` that follow each other and have one node in common.
+fn last_run(pages: &[u64]) -> Option<core::ops::Range<u64>> {
+    let last = *pages.last()?;
+    let follows =
+        |(page, before): (u64, &u64)| page == before + 1 && before / SLOTS == last / SLOTS;
+    let more = (0..=last).rev().zip(pages.iter().rev().skip(1)).take_while(|&pair| follows(pair));
+    Some(last - more.count() as u64..last + 1)
+}
+
+/// Stages that the tree of the file of `draft` is no more, if it has no pages.
+fn clear_nodes<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, draft: &mut Draft) -> Result<()> {
+    if draft.inode.content.tree().is_some()
+        && pages_in_core(tx, draft.inode.content, 0, 1)?.is_empty()
+    {
+        // If that is too much for a record, the next one who pushes goes on.
+        let (true | false) = clear(tx, draft, 0..u64::MAX)?;
+    }
+    Ok(())
+}

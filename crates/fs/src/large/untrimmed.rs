@@ -1,0 +1,183 @@
+//! Trimming what nobody needs any more, when that is durable; and making space by it.
+
+use conquest_format::Offset;
+use conquest_format::fs::chunk::Chunk;
+use conquest_format::fs::root;
+use conquest_format::inode::NUMBER_UNIT;
+use conquest_pm::Mode as LockMode;
+use conquest_pm::host::Host;
+use conquest_pm::memory::Memory;
+
+use crate::file_system::{Attempt, lists_lock, root_word};
+use crate::inode::FileId;
+use crate::large::PAGE_BLOCKS;
+use crate::large::chunk::{self, List};
+use crate::locks::{Mode, Wait};
+use crate::{Errno, Error, FileSystem, Result};
+
+/// Chunks that are looked at together.
+const AT_ONCE: usize = 256;
+
+impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Gives the volume back what nobody needs any more, of files that were removed or cut off: how
+    /// many chunks it was about. All that was committed before is durable then.
+    ///
+    /// # Errors
+    /// Those of the volume and of the region.
+    pub fn trim_chunks(&self) -> Result<u64> {
+        let mut trimmed = 0;
+        while self.has_untrimmed()? {
+            let listed = self.untrimmed()?;
+            // Who is at one of them, or cuts it off again, leaves it to the next one.
+            self.core().make_durable()?;
+            let mut gone = 0;
+            for (at, chunk) in listed {
+                let is_trimmed = match chunk.inode {
+                    0 => self.trim_unused(at, &chunk)?,
+                    _ => self.trim_end(at, &chunk)?,
+                };
+                gone += u64::from(is_trimmed);
+            }
+            trimmed += gone;
+            if gone == 0 {
+                break;
+            }
+        }
+        Ok(trimmed)
+    }
+
+    /// Whether there is something to be trimmed.
+    ///
+    /// # Errors
+    /// Those of the region.
+    pub fn has_untrimmed(&self) -> Result<bool> {
+        if self.threshold().is_none() {
+            return Ok(false);
+        }
+        let head = root_word(root::UNTRIMMED);
+        Ok(self.core().read(lists_lock(self.core()), |view| Ok(view.word(head) != 0))?)
+    }
+
+    /// Some of the chunks that have something to be trimmed.
+    fn untrimmed(&self) -> Result<Vec<(Offset, Chunk)>> {
+        self.run(|tx| {
+            tx.lock(lists_lock(tx.core()), LockMode::Exclusive)?;
+            let places = chunk::members(tx, List::Untrimmed, AT_ONCE)?;
+            let mut found = Vec::new();
+            for at in places {
+                // One that its file changes right now is left for later.
+                if let Ok(chunk) = chunk::load(tx, at) {
+                    found.push((at, chunk));
+                }
+            }
+            Ok(Attempt::Done(found))
+        })
+    }
+
+    /// Trims all of a chunk that no file has, as durable records say: whether it was done.
+    fn trim_unused(&self, at: Offset, seen: &Chunk) -> Result<bool> {
+        // The chunk's own number, which no inode has.
+        let number = at.bytes() / NUMBER_UNIT;
+        let turn = FileId { number, generation: 0 };
+        let trimmed = self.in_turn(turn, Mode::Exclusive, Wait::No, || {
+            let is_same = |found: &Chunk| found.list != 0 && same_but_list(found, seen);
+            let found = self.run(|tx| {
+                tx.lock(lists_lock(tx.core()), LockMode::Exclusive)?;
+                Ok(Attempt::Done(chunk::load(tx, at).ok().filter(is_same)))
+            })?;
+            if found.is_none() {
+                return Ok(false);
+            }
+            self.space()?.trim(self.first_block(seen), self.chunk_blocks())?;
+            self.run(|tx| {
+                tx.lock(lists_lock(tx.core()), LockMode::Exclusive)?;
+                let was_there = chunk::remove(tx, List::Untrimmed, at)?;
+                if was_there {
+                    chunk::store(tx, at, &Chunk { end: 0, allocated: 0, ..*seen })?;
+                    chunk::push(tx, List::Unused, at)?;
+                }
+                Ok(Attempt::Done(was_there))
+            })
+        });
+        or_later(trimmed)
+    }
+
+    /// Trims what is behind the end of a chunk that has a file: whether it was done.
+    fn trim_end(&self, at: Offset, seen: &Chunk) -> Result<bool> {
+        let file = FileId { number: seen.inode, generation: seen.generation };
+        let trimmed =
+            self.in_turn(file, Mode::Exclusive, Wait::No, || self.trim_end_in_turn(file, at, seen));
+        or_later(trimmed)
+    }
+
+    /// [`Self::trim_end`] for who has the turn alone, if the end is where it was `seen`, which is
+    /// durable.
+    fn trim_end_in_turn(&self, file: FileId, at: Offset, seen: &Chunk) -> Result<bool> {
+        let first = self.first_block(seen);
+        let is_same = |found: &Chunk| found.list != 0 && same_but_list(found, seen);
+        if !self.chunk_of(file)?.is_some_and(|found| is_same(&found)) {
+            return Ok(false);
+        }
+        let skip = seen.end * PAGE_BLOCKS;
+        self.space()?.trim(first + skip, self.chunk_blocks() - skip)?;
+        let allocated = seen.end - self.unallocated(seen, 0, seen.end)?;
+        self.run(|tx| {
+            self.lock(tx, false, [Some(file)])?;
+            tx.lock(lists_lock(tx.core()), LockMode::Exclusive)?;
+            let found = chunk::load(tx, at)?;
+            let is_done = is_same(&found) && chunk::remove(tx, List::Untrimmed, at)?;
+            if is_done {
+                chunk::store(tx, at, &Chunk { allocated, ..found })?;
+            }
+            Ok(Attempt::Done(is_done))
+        })
+    }
+
+    /// Sees to it that the end of `chunk` of `file` can be moved to page `end`: there is nothing
+    /// behind it on the volume that a durable record might need, nor anything of another file. The
+    /// chunk as it is then. The caller has the turn, alone, or moves no end.
+    pub(super) fn make_way(&self, file: FileId, chunk: &Chunk, end: u64) -> Result<Chunk> {
+        let mut chunk = *chunk;
+        if end <= chunk.end {
+            return Ok(chunk);
+        }
+        while chunk.list != 0 {
+            self.core().make_durable()?;
+            let (at, _) = self.placed_chunk_of(file)?.ok_or(Error::Stale)?;
+            self.trim_end_in_turn(file, at, &chunk)?;
+            chunk = self.chunk_of(file)?.ok_or(Error::Stale)?;
+        }
+        if chunk.end == 0 {
+            // A file that was lost with the power may have written to it.
+            self.space()?.trim(self.first_block(&chunk), self.chunk_blocks())?;
+        }
+        Ok(chunk)
+    }
+
+    /// Does `work`, which may need space on the volume; once more, if there is none, when all was
+    /// trimmed that could be.
+    pub(super) fn with_space_made<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+        match work() {
+            Err(Error::Volume(error)) if error.errno == Errno::ENOSPC => {
+                if self.trim_chunks()? == 0 {
+                    return Err(error.into());
+                }
+                work()
+            }
+            done => done,
+        }
+    }
+}
+
+/// Whether two looks at a chunk saw the same, whatever list it was on.
+fn same_but_list(found: &Chunk, seen: &Chunk) -> bool {
+    Chunk { list: 0, ..*found } == Chunk { list: 0, ..*seen }
+}
+
+/// What came of trimming a chunk; nothing if somebody else is at it, or it is gone.
+fn or_later(trimmed: Result<bool>) -> Result<bool> {
+    match trimmed {
+        Err(Error::Refused(Errno::EAGAIN) | Error::Stale) => Ok(false),
+        trimmed => trimmed,
+    }
+}

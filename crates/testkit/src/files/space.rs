@@ -1,0 +1,139 @@
+//! A volume's space in memory, for large files.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use conquest_access::Errno;
+use conquest_format::PAGE;
+use conquest_format::volume::BLOCK;
+use conquest_fs::VolumeError;
+use conquest_fs::large::{Answer, Space};
+
+/// A page of the space.
+type Page = Box<[u8; PAGE as usize]>;
+
+/// What all who have the space share.
+#[derive(Default)]
+struct Shared {
+    pages: Mutex<BTreeMap<u64, Page>>,
+    /// Pages that there is space for; 0 if that has no end.
+    capacity: AtomicU64,
+    /// Requests until all fail; 0 if none does.
+    failing_in: AtomicU64,
+}
+
+/// A space in memory. Copies are the same space.
+#[derive(Clone, Default)]
+pub struct RamSpace(Arc<Shared>);
+
+impl RamSpace {
+    /// Lets it have space for `pages` pages and no more.
+    pub fn limit(&self, pages: u64) {
+        self.0.capacity.store(pages, Ordering::Relaxed);
+    }
+
+    /// Lets all requests fail after the next `count`; none, if that is none.
+    pub fn fail_after(&self, count: Option<u64>) {
+        self.0.failing_in.store(count.map_or(0, |count| count + 1), Ordering::Relaxed);
+    }
+
+    /// Pages in use.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        self.0.pages.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<u64, Page>) -> Answer<T>) -> Answer<T> {
+        let mut pages = self.0.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.0.failing_in.load(Ordering::Relaxed) {
+            0 => {}
+            1 => return Err(VolumeError { errno: Errno::EIO, reason: "it fails".to_owned() }),
+            left => self.0.failing_in.store(left - 1, Ordering::Relaxed),
+        }
+        work(&mut pages)
+    }
+}
+
+impl core::fmt::Debug for RamSpace {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RamSpace").field("pages", &self.pages()).finish()
+    }
+}
+
+/// The parts of the `len` bytes from block `block` on, by pages: the page, where in it, where in
+/// the bytes, and how many.
+fn parts(block: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
+    let mut done = 0;
+    core::iter::from_fn(move || {
+        let at = u128::from(block) * u128::from(BLOCK) + done as u128;
+        let within = (at % u128::from(PAGE)) as usize;
+        let part = (PAGE as usize - within).min(len - done);
+        let found = ((at / u128::from(PAGE)) as u64, within, done, part);
+        done += part;
+        (part > 0).then_some(found)
+    })
+}
+
+impl Space for RamSpace {
+    fn read(&self, block: u64, into: &mut [u8]) -> Answer<()> {
+        self.with(|pages| {
+            for (page, within, at, len) in parts(block, into.len()) {
+                let Some(out) = into.get_mut(at..at + len) else { continue };
+                let found = pages.get(&page).and_then(|page| page.get(within..within + len));
+                match found {
+                    Some(bytes) => out.copy_from_slice(bytes),
+                    None => out.fill(0),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
+        let capacity = self.0.capacity.load(Ordering::Relaxed) as usize;
+        self.with(|pages| {
+            for (page, within, at, len) in parts(block, bytes.len()) {
+                if capacity != 0 && !pages.contains_key(&page) && pages.len() >= capacity {
+                    let reason = "there is no space".to_owned();
+                    return Err(VolumeError { errno: Errno::ENOSPC, reason });
+                }
+                let place = pages.entry(page).or_insert_with(|| Box::new([0; PAGE as usize]));
+                if let Some((to, from)) =
+                    place.get_mut(within..within + len).zip(bytes.get(at..at + len))
+                {
+                    to.copy_from_slice(from);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn trim(&self, block: u64, count: u64) -> Answer<()> {
+        let per = PAGE / BLOCK;
+        self.with(|pages| {
+            // Only whole pages are trimmed here, as no other range is.
+            let range = block.div_ceil(per)..(block + count) / per;
+            pages.retain(|page, _| !range.contains(page));
+            Ok(())
+        })
+    }
+
+    fn allocated(&self, block: u64) -> Answer<Option<(u64, u64)>> {
+        let per = PAGE / BLOCK;
+        self.with(|pages| {
+            let mut run: Option<(u64, u64)> = None;
+            for (&page, _) in pages.range(block / per..) {
+                match &mut run {
+                    None => run = Some((page, page + 1)),
+                    Some((_, end)) if *end == page => *end += 1,
+                    Some(_) => break,
+                }
+            }
+            Ok(run.map(|(first, end)| {
+                let first = (first * per).max(block);
+                (first, end * per - first)
+            }))
+        })
+    }
+}
