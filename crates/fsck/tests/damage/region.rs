@@ -3,7 +3,7 @@
 use conquest_format::descriptor::Descriptor;
 use conquest_format::fs::{CHUNK, DATA, INODE, NODE, PACKED, chunk, cut, root};
 use conquest_format::geometry::{STATE, STATE_CHUNKS, STATE_GROUPS, STATE_ROOTS, SUPERBLOCKS};
-use conquest_format::inode::word;
+use conquest_format::inode::{Inode, number_of, word};
 use conquest_format::journal::{Action, COMMIT, Commit, Entry, INTENT, ImagePart, PAGES_USED};
 use conquest_format::kind::Kind;
 use conquest_format::superblock::SIZE;
@@ -332,8 +332,13 @@ fn space() -> Vec<Case> {
         case("an inode that is lost", &[Code::InodeLost], {
             |store| {
                 let (map, index, object) = store.free_object(INODE);
-                (0..16).for_each(|word| store.put(object.plus(word * WORD), 0));
                 store.put(map, store.load(map) | 1 << index);
+                // The record before one that made a file made none.
+                let generation = store.inode("large").generation - 1;
+                let lost = Inode { generation, ..store.inode("empty") };
+                for (word, value) in (0..).zip(lost.to_words(number_of(object).unwrap())) {
+                    store.put(object.plus(word * WORD), value);
+                }
             }
         }),
         case("a page that is free", &[Code::PointerFree], |store| {
