@@ -1,11 +1,13 @@
 //! How much there is: what statfs(2) and statvfs(3) tell.
 
 use conquest_format::fs::dentry::NAME_MAX;
+use conquest_format::volume::BLOCK;
 use conquest_format::{GROUP_PAGES, PAGE};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::FileSystem;
+use crate::large::{PAGE_BLOCKS, Room};
 
 /// Bytes that an empty file is counted for: its inode, and its name with what its directory needs
 /// for that while its buckets are half empty; names of up to 40 bytes.
@@ -34,10 +36,18 @@ pub struct Statfs {
 }
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Bytes that the volume has for large files, if there is one that can be asked.
+    #[must_use]
+    pub fn volume_bytes(&self) -> u64 {
+        let room = self.space().ok().and_then(|space| space.room().ok());
+        room.map_or(0, |room| room.blocks * BLOCK)
+    }
+
     /// How much there is, from the lanes' counts: it takes no lock and makes no system call. What
     /// others do meanwhile may be seen in part. Only the layer above knows the file system's `id`,
     /// and for how many `pages` there is space below: those that are used, and what the region can
-    /// still grow to.
+    /// still grow to. What the volume has for large files is added, if it can be asked; it is room
+    /// for their data alone, so of files there can be no more.
     #[must_use]
     pub fn statfs(&self, id: u64, pages: u64) -> Statfs {
         let most = self.core().geometry().shape().max_groups * GROUP_PAGES;
@@ -46,11 +56,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let blocks = pages.clamp(used, most);
         let free = blocks - used;
         let files = |blocks: u64| blocks * (PAGE / FILE_SPACE);
+        let room = self.space().ok().and_then(|space| space.room().ok()).unwrap_or_default();
+        let far = Room { blocks: room.blocks / PAGE_BLOCKS, free: room.free / PAGE_BLOCKS };
         Statfs {
             block: PAGE,
-            blocks,
-            free,
-            available: free.min((most - used).saturating_sub(self.reserve())),
+            blocks: blocks + far.blocks,
+            free: free + far.free,
+            available: free.min((most - used).saturating_sub(self.reserve())) + far.free,
             files: files(blocks),
             files_free: files(free),
             name_max: NAME_MAX,

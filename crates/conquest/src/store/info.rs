@@ -286,7 +286,7 @@ impl Attachment {
         let stat = self.statfs_with(reserved);
         Usage {
             block: stat.block,
-            total: self.fs.core().geometry().shape().max_groups * GROUP,
+            total: self.fs.core().geometry().shape().max_groups * GROUP + self.fs.volume_bytes(),
             used: (stat.blocks - stat.free) * stat.block,
             free: stat.free * stat.block,
             available: stat.available * stat.block,

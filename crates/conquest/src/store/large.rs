@@ -8,7 +8,7 @@ use conquest_flash::{Error as FlashError, Usage};
 use conquest_format::fs::chunk::IMAGE_BLOCKS;
 use conquest_format::volume::BLOCK;
 use conquest_fs::VolumeError;
-use conquest_fs::large::{Answer, Space};
+use conquest_fs::large::{Answer, Room, Space};
 use conquest_pm::Region;
 
 use super::backing::Backing;
@@ -34,24 +34,35 @@ impl LargeSpace {
     fn leave_enough(&self, len: usize) -> Answer<()> {
         let is_enough = self.ask(|volume| {
             let wanted = (len as u64).div_ceil(volume.unit());
-            let most = volume::needed(self.core.geometry()).div_ceil(volume.unit());
-            let Usage { capacity, lost, used, reserved, .. } = volume.usage();
-            let free = capacity.saturating_sub(lost + used + reserved);
-            if free >= most + wanted {
+            // Counting takes time, and is needed only when there is not much left.
+            let is_plenty = units_free(volume) >= self.units_needed(volume) + wanted;
+            if is_plenty || self.units_to_be_had(volume)? >= wanted {
                 return Ok(true);
             }
-            let has = self.count_image(volume)?;
-            Ok(free >= most.saturating_sub(has) + wanted)
+            // What is being trimmed is not free before that is done.
+            while volume.trim_some()? {}
+            Ok(self.units_to_be_had(volume)? >= wanted)
         })?;
         if is_enough {
             return Ok(());
         }
         let reason = format!(
-            "{}: there is no space for large files but what the core needs to be made durable; \
-             remove large files",
+            "{}: the volume has no space for large files but what the core needs to be made \
+             durable; remove large files",
             self.core.path().display()
         );
         Err(VolumeError { errno: Errno::ENOSPC, reason })
+    }
+
+    /// Units that the core's image and its log need at most.
+    fn units_needed(&self, volume: &Volume) -> u64 {
+        volume::needed(self.core.geometry()).div_ceil(volume.unit())
+    }
+
+    /// Units that large files can have.
+    fn units_to_be_had(&self, volume: &Volume) -> conquest_flash::Result<u64> {
+        let needed = self.units_needed(volume).saturating_sub(self.count_image(volume)?);
+        Ok(units_free(volume).saturating_sub(needed))
     }
 
     /// Units that the core's image and its log have, as they were counted a moment ago.
@@ -89,7 +100,23 @@ impl LargeSpace {
     }
 }
 
+/// Units that nobody has.
+fn units_free(volume: &Volume) -> u64 {
+    let Usage { capacity, lost, used, reserved, .. } = volume.usage();
+    capacity.saturating_sub(lost + used + reserved)
+}
+
 impl Space for LargeSpace {
+    fn room(&self) -> Answer<Room> {
+        self.ask(|volume| {
+            let usage = volume.usage();
+            let per = volume.unit() / BLOCK;
+            let free = self.units_to_be_had(volume)?;
+            let used = (usage.used + usage.reserved).saturating_sub(self.count_image(volume)?);
+            Ok(Room { blocks: (free + used) * per, free: free * per })
+        })
+    }
+
     fn read(&self, block: u64, into: &mut [u8]) -> Answer<()> {
         self.ask(|volume| volume.read(block, into))
     }

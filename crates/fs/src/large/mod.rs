@@ -73,6 +73,21 @@ pub trait Space: Send + Sync {
     /// # Errors
     /// Those of the volume.
     fn allocated(&self, block: u64) -> Answer<Option<(u64, u64)>>;
+
+    /// How much there is for large files.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    fn room(&self) -> Answer<Room>;
+}
+
+/// How much a volume has for large files, in blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Room {
+    /// In use, or to be had.
+    pub blocks: u64,
+    /// To be had.
+    pub free: u64,
 }
 
 /// Where the data of the large files of a new file system goes.

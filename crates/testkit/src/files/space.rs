@@ -8,7 +8,7 @@ use conquest_access::Errno;
 use conquest_format::PAGE;
 use conquest_format::volume::BLOCK;
 use conquest_fs::VolumeError;
-use conquest_fs::large::{Answer, Space};
+use conquest_fs::large::{Answer, Room, Space};
 
 /// A page of the space.
 type Page = Box<[u8; PAGE as usize]>;
@@ -117,6 +117,13 @@ impl Space for RamSpace {
             pages.retain(|page, _| !range.contains(page));
             Ok(())
         })
+    }
+
+    fn room(&self) -> Answer<Room> {
+        let per = PAGE / BLOCK;
+        let used = self.pages() as u64 * per;
+        let blocks = (self.0.capacity.load(Ordering::Relaxed) * per).max(used);
+        Ok(Room { blocks, free: blocks - used })
     }
 
     fn allocated(&self, block: u64) -> Answer<Option<(u64, u64)>> {

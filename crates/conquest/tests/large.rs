@@ -1,0 +1,419 @@
+//! Large files of stores with a volume: what is there after a restart of the machine, on a full
+//! volume, and of several processes at once.
+// Helpers fail as tests do.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use conquest::{
+    Attach, Error, File, Files, KeeperProgram, NewStore, OpenOptions, Placement, SaveOptions,
+    Store, VolumePlace, save,
+};
+use conquest_testkit::Rng;
+use support::{
+    Temporary, check, core_of, ends_well, indexes, kill, role, small, start, text, write_file,
+};
+
+const VOLUME: u64 = 128 << 20;
+/// Bytes above which files are large.
+const THRESHOLD: u64 = 64 << 10;
+/// Most bytes of a file.
+const MOST: u64 = 3 << 20;
+/// Files that there are at most.
+const FILES: u64 = 4;
+const PAGE: usize = 4096;
+
+fn new() -> NewStore {
+    NewStore {
+        volume: Some(VolumePlace::Size(VOLUME)),
+        placement: Placement { threshold: THRESHOLD, ..Placement::default() },
+        ..small()
+    }
+}
+
+fn made(place: &Temporary) -> PathBuf {
+    let directory = place.path().join("store");
+    Store::make(&directory, &new()).unwrap();
+    directory
+}
+
+/// Attaches it without a keeper.
+fn alone(directory: &Path) -> Store {
+    let how = Attach { keeper: KeeperProgram::None, ..Attach::default() };
+    Store::attach(directory, &how).unwrap()
+}
+
+/// Takes away what is in RAM, as a power failure does. Nobody has the store attached.
+fn power_cut(directory: &Path) {
+    let _was_there = std::fs::remove_file(core_of(directory));
+    for index in indexes(directory) {
+        std::fs::remove_file(index).unwrap();
+    }
+}
+
+/// Bytes that tell where they are.
+fn filler(seed: u64, len: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    let words = (0..len.div_ceil(8)).flat_map(|_| (rng.word() | 1).to_le_bytes());
+    words.take(len as usize).collect()
+}
+
+fn read(files: &Files, name: &str) -> Vec<u8> {
+    let file = files.open(name).unwrap();
+    let mut bytes = vec![0; file.metadata().unwrap().len() as usize + 1];
+    let mut len = 0;
+    while let count @ 1.. = file.read_at(&mut bytes[len..], len as u64).unwrap() {
+        len += count;
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+// --- operations, and what they give --------------------------------------------------------------
+
+#[derive(Clone, Debug)]
+enum Op {
+    Write(u64, u64, u64),
+    Truncate(u64, u64),
+    Remove(u64),
+    Rename(u64, u64),
+    Punch(u64, Range<u64>),
+    Allocate(u64, Range<u64>),
+    Sync,
+}
+
+/// Files by their numbers.
+type Model = BTreeMap<u64, Vec<u8>>;
+
+fn name(file: u64) -> String {
+    format!("/{file}")
+}
+
+fn open(files: &Files, file: u64) -> File {
+    let mut options = OpenOptions::new();
+    files.open_with(name(file), options.read(true).write(true).create(true).mode(0o644)).unwrap()
+}
+
+impl Op {
+    fn random(rng: &mut Rng) -> Op {
+        let file = rng.below(FILES);
+        let most = [100, 5000, 70_000, 300_000, 1_200_000][rng.below(5) as usize];
+        let len = 1 + rng.below(most);
+        let at = rng.below(MOST - len);
+        let at = if rng.chance(1, 2) { at / 4096 * 4096 } else { at };
+        match rng.below(16) {
+            0..=6 => Op::Write(file, at, len),
+            7 => Op::Write(file, 0, len),
+            8..=9 => Op::Truncate(file, if rng.chance(1, 3) { 0 } else { at }),
+            10 => Op::Remove(file),
+            11 => Op::Rename(file, rng.below(FILES)),
+            12 => Op::Punch(file, at..at + len),
+            13 => Op::Allocate(file, at..at + len),
+            _ => Op::Sync,
+        }
+    }
+
+    fn perform(&self, number: u64, store: &Store, files: &Files) {
+        match self {
+            Op::Write(file, at, len) => {
+                open(files, *file).write_all_at(&filler(number, *len), *at).unwrap();
+            }
+            Op::Truncate(file, len) => open(files, *file).set_len(*len).unwrap(),
+            Op::Remove(file) => drop(files.remove_file(name(*file))),
+            Op::Rename(from, to) => drop(files.rename(name(*from), name(*to))),
+            Op::Punch(file, range) => open(files, *file).punch_hole(range.clone()).unwrap(),
+            Op::Allocate(file, range) => open(files, *file).allocate(range.clone(), false).unwrap(),
+            Op::Sync => store.sync().unwrap(),
+        }
+    }
+
+    fn apply(&self, number: u64, model: &mut Model) {
+        let grow = |bytes: &mut Vec<u8>, len: u64| bytes.resize(bytes.len().max(len as usize), 0);
+        match self {
+            Op::Write(file, at, len) => {
+                let bytes = model.entry(*file).or_default();
+                grow(bytes, at + len);
+                let (at, len) = (*at as usize, *len as usize);
+                bytes[at..at + len].copy_from_slice(&filler(number, len as u64));
+            }
+            Op::Truncate(file, len) => model.entry(*file).or_default().resize(*len as usize, 0),
+            Op::Remove(file) => drop(model.remove(file)),
+            Op::Rename(from, to) => {
+                if let Some(bytes) = model.remove(from) {
+                    model.insert(*to, bytes);
+                }
+            }
+            Op::Punch(file, range) => {
+                let bytes = model.entry(*file).or_default();
+                let end = bytes.len().min(range.end as usize);
+                if let Some(part) = bytes.get_mut(range.start as usize..end) {
+                    part.fill(0);
+                }
+            }
+            Op::Allocate(file, range) => grow(model.entry(*file).or_default(), range.end),
+            Op::Sync => {}
+        }
+    }
+}
+
+/// What is found in a store.
+fn found(files: &Files) -> Model {
+    let there = (0..FILES).filter(|file| files.metadata(name(*file)).is_ok());
+    there.map(|file| (file, read(files, &name(file)))).collect()
+}
+
+/// Performs random operations for ever, and says in a file which were begun, and done durably.
+fn work(directory: &Path, seed: u64, log: &Path) {
+    let store = alone(directory);
+    let files = store.files().unwrap();
+    let mut log = std::fs::File::options().append(true).create(true).open(log).unwrap();
+    let mut rng = Rng::new(seed);
+    for number in 0_u64.. {
+        let op = Op::random(&mut rng);
+        log.write_all(format!("begun {number}\n").as_bytes()).unwrap();
+        op.perform(number, &store, &files);
+        if matches!(op, Op::Sync) {
+            log.write_all(format!("durable {number}\n").as_bytes()).unwrap();
+        }
+        if rng.chance(1, 20) {
+            store.fs().trim_chunks().unwrap();
+        }
+    }
+}
+
+#[test]
+fn as_child() {
+    let Some(role) = role() else { return };
+    let words: Vec<&str> = role.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["work", directory, seed, log] => {
+            work(Path::new(directory), seed.parse().unwrap(), Path::new(log));
+        }
+        ["share", directory, number] => share(Path::new(directory), number.parse().unwrap()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The number behind the last `word` in `log`.
+fn last(log: &str, word: &str) -> Option<u64> {
+    let lines = log.lines().rev().filter_map(|line| line.strip_prefix(word));
+    lines.filter_map(|number| number.trim().parse().ok()).next()
+}
+
+/// Whether `there` is what a file should be after operation `k`, in which the bytes of a page may be
+/// those of a later one: `states` are what it should be from then on.
+fn is_one_of(there: &[u8], states: &[&Vec<u8>]) -> bool {
+    let fits = |len: usize| {
+        let (before, after) = (states[0].len(), states.get(1).map_or(states[0].len(), |s| s.len()));
+        // An operation of several records may be done in part.
+        len == before || (before..=after).contains(&len)
+    };
+    let page_of = |bytes: &[u8], page: usize| -> Vec<u8> {
+        let mut part: Vec<u8> = bytes.iter().skip(page * PAGE).take(PAGE).copied().collect();
+        part.resize(PAGE, 0);
+        part
+    };
+    fits(there.len())
+        && (0..there.len().div_ceil(PAGE)).all(|page| {
+            let inside = (there.len() - page * PAGE).min(PAGE);
+            let mine = page_of(there, page);
+            states.iter().any(|state| page_of(state, page)[..inside] == mine[..inside])
+        })
+}
+
+/// Fails unless `there` is what the operations have given up to one of those that were begun, and
+/// not before the last one that is durable.
+fn judge(there: &Model, seed: u64, log: &str) {
+    let (durable, begun) = (last(log, "durable "), last(log, "begun ").unwrap_or(0));
+    let mut rng = Rng::new(seed);
+    let mut model = Model::new();
+    let mut states = vec![model.clone()];
+    for number in 0..=begun {
+        let op = Op::random(&mut rng);
+        op.apply(number, &mut model);
+        if durable.is_some_and(|durable| number <= durable) {
+            states.clear();
+        }
+        states.push(model.clone());
+        let _trims = rng.chance(1, 20);
+    }
+    let is_state = |k: usize| {
+        let later = &states[k..];
+        let next = later.get(1).unwrap_or(&later[0]);
+        let names_fit = there.keys().eq(later[0].keys()) || there.keys().eq(next.keys());
+        names_fit
+            && there.iter().all(|(file, bytes)| {
+                let all: Vec<&Vec<u8>> = later.iter().filter_map(|s| s.get(file)).collect();
+                !all.is_empty() && is_one_of(bytes, &all)
+            })
+    };
+    let is_found = (0..states.len()).any(is_state);
+    let lens = |model: &Model| model.iter().map(|(f, b)| (*f, b.len())).collect::<Vec<_>>();
+    assert!(
+        is_found,
+        "seed {seed}: {:?} is none of {:?} (operations {durable:?} to {begun})",
+        lens(there),
+        states.iter().map(lens).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn what_was_durable_is_there_after_a_power_cut_whoever_died_and_when() {
+    let place = Temporary::on_disk("cuts");
+    let (directory, log) = (made(&place), place.path().join("log"));
+    let rounds = std::env::var("CONQUEST_TIMES").map_or(12, |times| times.parse().unwrap());
+    let mut rng = Rng::new(4);
+    let mut operations = 0;
+    for seed in 0..rounds {
+        let child = start(&["work", text(&directory), &seed.to_string(), text(&log)]);
+        std::thread::sleep(Duration::from_millis(100 + rng.below(1500)));
+        kill(child);
+        power_cut(&directory);
+        let told = std::fs::read_to_string(&log).unwrap_or_default();
+        let store = alone(&directory);
+        check(store.fs());
+        let files = store.files().unwrap();
+        judge(&found(&files), seed, &told);
+        operations += last(&told, "begun ").unwrap_or(0);
+        (0..FILES).for_each(|file| drop(files.remove_file(name(file))));
+        let _was_there = std::fs::remove_file(&log);
+        drop(files);
+        store.detach().unwrap();
+    }
+    assert!(operations > rounds * 5, "{operations} operations in {rounds} rounds");
+    println!("{operations} operations, {rounds} power cuts");
+}
+
+#[test]
+fn a_death_without_a_power_cut_loses_nothing() {
+    let place = Temporary::on_disk("deaths");
+    let (directory, log) = (made(&place), place.path().join("log"));
+    let mut rng = Rng::new(5);
+    for seed in 100..108 {
+        let child = start(&["work", text(&directory), &seed.to_string(), text(&log)]);
+        std::thread::sleep(Duration::from_millis(100 + rng.below(800)));
+        kill(child);
+        let told = std::fs::read_to_string(&log).unwrap_or_default();
+        // All that was begun but the last one was done.
+        let begun = last(&told, "begun ").unwrap_or(0);
+        let told = format!("{told}durable {}\n", begun.saturating_sub(1));
+        let store = alone(&directory);
+        check(store.fs());
+        let files = store.files().unwrap();
+        judge(&found(&files), seed, &told);
+        (0..FILES).for_each(|file| drop(files.remove_file(name(file))));
+        let _was_there = std::fs::remove_file(&log);
+        drop(files);
+        store.detach().unwrap();
+    }
+}
+
+/// Writes pages of its own to files that others write to as well, and reads them back.
+fn share(directory: &Path, number: u64) {
+    let store = alone(directory);
+    let files = store.files().unwrap();
+    let mut rng = Rng::new(number);
+    for round in 0..120 {
+        let file = open(&files, rng.below(2));
+        // Odd places, so that neighbours are in the same page.
+        let slot = rng.below(40) * 8 + number;
+        let at = slot * 5000;
+        let bytes = filler(number * 1000 + round, 5000);
+        file.write_all_at(&bytes, at).unwrap();
+        if round % 10 == 0 {
+            store.fs().push(file.id(), conquest_fs::locks::Wait::Forever).unwrap();
+        }
+        let mut there = vec![0; 5000];
+        assert_eq!(file.read_at(&mut there, at).unwrap(), 5000);
+        assert!(there == bytes, "process {number}, round {round}, at {at}");
+    }
+}
+
+#[test]
+fn several_processes_write_to_parts_of_a_page() {
+    let place = Temporary::on_disk("share");
+    let directory = made(&place);
+    let store = alone(&directory);
+    let numbers: Vec<String> = (0..4).map(|number: u64| number.to_string()).collect();
+    let children: Vec<_> =
+        numbers.iter().map(|number| start(&["share", text(&directory), number])).collect();
+    assert!(children.into_iter().all(ends_well));
+    check(store.fs());
+    store.detach().unwrap();
+}
+
+#[test]
+fn a_full_volume_refuses_and_what_is_removed_can_be_had_again() {
+    let place = Temporary::on_disk("full");
+    let directory = made(&place);
+    let store = alone(&directory);
+    let files = store.files().unwrap();
+    let mut most = 0;
+    for round in 0..3 {
+        let mut written = 0;
+        let piece = filler(1, 1 << 20);
+        let file = open(&files, 0);
+        let error = loop {
+            match file.write_at(&piece, written) {
+                Ok(len) => written += len as u64,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.raw_os_error(), libc::ENOSPC, "{error}");
+        assert!(written > VOLUME / 4 && written + (4 << 20) > most, "{written} after {most}");
+        most = most.max(written);
+        // Others go on, and all is durable.
+        write_file(store.fs(), "small", b"content");
+        store.sync().unwrap();
+        let mut there = vec![0; piece.len()];
+        for at in (0..written).step_by(piece.len()) {
+            let len = file.read_at(&mut there, at).unwrap();
+            assert!(there[..len] == piece[..len], "round {round}, at {at}");
+        }
+        drop(file);
+        match round {
+            0 => files.remove_file(name(0)).unwrap(),
+            _ => open(&files, 0).set_len(0).unwrap(),
+        }
+    }
+    check(store.fs());
+    drop(files);
+    store.detach().unwrap();
+}
+
+#[test]
+fn a_saved_copy_of_what_is_on_the_volume_is_refused() {
+    let place = Temporary::on_disk("saved");
+    let directory = made(&place);
+    let store = alone(&directory);
+    open(&store.files().unwrap(), 0).write_all_at(&filler(1, 200_000), 0).unwrap();
+    store.detach().unwrap();
+    let error = save(&directory, &place.path().join("copy"), SaveOptions::default()).unwrap_err();
+    assert!(matches!(error, Error::LargeFiles { .. }), "{error}");
+}
+
+#[test]
+fn programs_stay_in_the_core() {
+    let place = Temporary::on_disk("programs");
+    let directory = made(&place);
+    let store = alone(&directory);
+    let files = store.files().unwrap();
+    let mut program = filler(1, 2 << 20);
+    program[..4].copy_from_slice(b"\x7FELF");
+    open(&files, 0).write_all_at(&program, 0).unwrap();
+    open(&files, 1).write_all_at(&program[4..], 0).unwrap();
+    let forms = [0, 1].map(|file| {
+        let id = files.metadata(name(file)).unwrap().id();
+        format!("{:?}", store.fs().placement(id, THRESHOLD).unwrap().form)
+    });
+    assert_eq!(forms, ["Extent", "Large"]);
+    assert!(read(&files, "/0") == program && read(&files, "/1") == program[4..]);
+    drop(files);
+    store.detach().unwrap();
+}
