@@ -38,6 +38,19 @@ impl RamSpace {
         self.0.failing_in.store(count.map_or(0, |count| count + 1), Ordering::Relaxed);
     }
 
+    /// Whether requests fail now.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.0.failing_in.load(Ordering::Relaxed) == 1
+    }
+
+    /// Another space with the same in it.
+    #[must_use]
+    pub fn copy(&self) -> RamSpace {
+        let pages = self.0.pages.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        RamSpace(Arc::new(Shared { pages: Mutex::new(pages), ..Shared::default() }))
+    }
+
     /// Pages in use.
     #[must_use]
     pub fn pages(&self) -> usize {
