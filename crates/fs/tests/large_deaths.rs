@@ -15,6 +15,7 @@ use conquest_format::fs::{chunk, root};
 use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::{Geometry, PAGE, WORD};
 use conquest_fs::content::{Allocate, WriteAt};
+use conquest_fs::large::Space;
 use conquest_fs::locks::Wait;
 use conquest_fs::names::New;
 use conquest_fs::{Error, FileId};
@@ -212,8 +213,9 @@ fn states(case: &Case, image: &Arc<Image>, space: &RamSpace) -> Vec<Bytes> {
 }
 
 /// Others find the file as one of `states`, before and after what is left to do is done, and when
-/// all was pushed and trimmed.
-fn others_go_on(files: &SimFiles, states: &[Bytes], what: &str) {
+/// all was pushed and trimmed; and with more behind it, which goes to the volume `at_once` or is
+/// pushed.
+fn others_go_on(files: &SimFiles, states: &[Bytes], at_once: bool, what: &str) {
     assert!(is_between(&read(files), states), "{what}");
     files.core().recover().unwrap();
     judge_attached(files.core()).unwrap_or_else(|found| panic!("{what}: {found}"));
@@ -232,9 +234,9 @@ fn others_go_on(files: &SimFiles, states: &[Bytes], what: &str) {
         let longer = read(files).unwrap();
         assert!(longer[..bytes.len()] == bytes, "{what}: longer");
         assert!(longer[bytes.len()..].iter().all(|byte| *byte == 0), "{what}: not zeros");
-        // Nor is anything there when the end is moved behind it, by pushing or at once.
+        // Nor is anything there when the end is moved behind it.
         let far = (bytes.len() / P + 35) * P;
-        let len = if bytes.len().is_multiple_of(2) { P } else { 65 * P };
+        let len = if at_once { 65 * P } else { P };
         write(files, far, b'f', len).unwrap();
         push(files).unwrap();
         let longer = read(files).unwrap();
@@ -272,7 +274,8 @@ fn whoever_dies_every_page_is_old_or_new() {
                 break;
             }
             deaths += 1;
-            others_go_on(&witness, &states, &format!("{}: death at store {store}", case.what));
+            let what = format!("{}: death at store {store}", case.what);
+            others_go_on(&witness, &states, deaths % 2 == 0, &what);
             assert_eq!(space.pages(), 0, "{}: death at store {store}", case.what);
         }
     }
@@ -298,7 +301,7 @@ fn whatever_request_fails_every_page_is_old_or_new() {
             space.fail_after(None);
             failures += u64::from(done.is_err());
             let what = format!("{}: {count} requests, then {done:?}", case.what);
-            others_go_on(&files, &states, &what);
+            others_go_on(&files, &states, count % 2 == 0, &what);
             if !was_reached {
                 break;
             }
@@ -320,7 +323,7 @@ fn explore(
     let geometry = Geometry::new(shape()).unwrap();
     let options = ScheduleOptions {
         actors: 3,
-        search: Search::Random { seed: 6, first: 0, runs: 60 * times },
+        search: Search::Random { seed: 6, first: 0, runs: 200 * times },
         step_time: core::time::Duration::from_micros(20),
         steps: 5_000_000,
         ..ScheduleOptions::default()
@@ -357,12 +360,18 @@ fn explore(
 
 #[test]
 fn cutting_pushing_and_writing_at_once() {
+    cut_push_and_write(|files| {
+        write(files, 0, b'o', 40 * P)?;
+        push(files)?;
+        write(files, 5 * P, b'o', 30 * P)
+    });
+    // Nothing is on the volume yet.
+    cut_push_and_write(|files| write(files, 0, b'o', 40 * P));
+}
+
+fn cut_push_and_write(begin: fn(&SimFiles) -> Result<(), Error>) {
     explore(
-        |files| {
-            write(files, 0, b'o', 40 * P)?;
-            push(files)?;
-            write(files, 5 * P, b'o', 30 * P)
-        },
+        begin,
         [
             |files| truncate(files, 3 * P + 10).and_then(|()| files.trim_chunks().map(drop)),
             |files| push(files).and_then(|()| push(files)),
@@ -406,4 +415,40 @@ fn writing_whole_pages_and_parts_of_them_at_once() {
             bytes.len() == 80 * P && bytes.iter().enumerate().all(is_right)
         },
     );
+}
+
+#[test]
+fn two_write_to_the_page_in_which_one_write_ends() {
+    explore(
+        |files| write(files, 0, b'o', 10 * P).and_then(|()| push(files)),
+        [
+            |files| write(files, 10 * P, b'd', 70 * P + 100),
+            |files| push(files).and_then(|()| push(files)),
+            |files| write(files, 80 * P + 200, b'n', 9),
+        ],
+        |bytes| {
+            let is_right = |(at, byte): (usize, &u8)| match (at / P, at % P) {
+                (0..10, _) => *byte == b'o',
+                (10..80, _) | (80, 0..100) => *byte == b'd',
+                (80, 200..209) => *byte == b'n',
+                _ => *byte == 0,
+            };
+            bytes.len() == 80 * P + 209 && bytes.iter().enumerate().all(is_right)
+        },
+    );
+}
+
+#[test]
+fn what_lost_files_have_left_in_a_chunk_is_trimmed_when_it_is_used_again() {
+    let (image, space) = prepared(|_| Ok(()));
+    let block = chunk::first(chunk::BLOCKS_MIN) * chunk::BLOCKS_MIN;
+    space.write(block, &[0xEE; 100 * P]).unwrap();
+    let geometry = Geometry::new(shape()).unwrap();
+    let memory = RecordingMemory::new(image, geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    let files = attach_to(DyingMemory::counting(memory.actor(1)), &world, 1, &space);
+    write(&files, 0, b'o', 10 * P).unwrap();
+    push(&files).unwrap();
+    assert_eq!(space.pages(), 10);
+    assert_eq!(files.stat(file(&files)).unwrap().blocks, 10 * 8);
 }

@@ -142,20 +142,18 @@ pub(crate) fn retire<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, draft: &Draft) -
     push(tx, List::Untrimmed, at)
 }
 
-/// Stages that the volume is asked for no more of the file of `draft` than its size says.
+/// Stages that the volume is asked for no more of the file of `draft`, which gets another size, than
+/// that says. Who pushes pages learns of it in any case: some may be cut off that only the core has.
 pub(crate) fn shorten<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, draft: &Draft) -> Result<()> {
     let Content::Large { chunk: at, .. } = draft.inode.content else {
         return Ok(());
     };
     let chunk = load(tx, at)?;
-    let end = draft.inode.size.div_ceil(PAGE);
-    if end >= chunk.end {
-        return Ok(());
-    }
+    let end = draft.inode.size.div_ceil(PAGE).min(chunk.end);
     // How many are allocated is counted when the rest is trimmed.
     let (allocated, version) = (chunk.allocated.min(end), chunk.version + 1);
     store(tx, at, &Chunk { end, allocated, version, ..chunk })?;
-    push(tx, List::Untrimmed, at)
+    if end < chunk.end { push(tx, List::Untrimmed, at) } else { Ok(()) }
 }
 
 /// Stages that the chunk at `at` is on `list`, unless it is on one already.

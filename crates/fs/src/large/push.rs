@@ -168,7 +168,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let past = draft.inode.size.div_ceil(PAGE);
         let chunk = chunk::load(&tx, at)?;
         if chunk.version != batch.chunk.version {
-            // Something was cut off of what the volume has: it may have more there now.
+            // Something was cut off since the pages were copied: there may be other bytes now.
             return Ok(());
         }
         let end = chunk.end.max(batch.end().min(past));
@@ -210,10 +210,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let mut found = vec![0; PAGE as usize];
         let mut unchanged = Vec::new();
         for (page, bytes) in batch.pages.iter().zip(batch.bytes.chunks_exact(PAGE as usize)) {
-            // Where the file ends now the bytes behind may have been copied.
-            let is_whole = size == batch.size || (page + 1) * PAGE <= size.min(batch.size);
-            let place = there.iter().find(|(there, _)| there == page);
-            if let Some((_, place)) = place.filter(|_| is_whole) {
+            if let Some((_, place)) = there.iter().find(|(there, _)| there == page) {
                 tx.bytes(*place, &mut found);
                 let inside = size.saturating_sub(page * PAGE).min(PAGE) as usize;
                 if found.get(..inside) == bytes.get(..inside) {
