@@ -449,11 +449,20 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// # Errors
     /// Those of the region.
     pub fn allocated(&self, block: u64) -> Result<Option<(u64, u64)>> {
+        self.allocated_within(block, u64::MAX)
+    }
+
+    /// [`Self::allocated`] for who needs to know no more than about `count` blocks: the range may
+    /// go on behind these, and is told to end there, or somewhat later.
+    ///
+    /// # Errors
+    /// Those of the region.
+    pub fn allocated_within(&self, block: u64, count: u64) -> Result<Option<(u64, u64)>> {
         let per = self.per_unit();
-        let unit = block / per;
+        let (unit, enough) = (block / per, block.saturating_add(count).div_ceil(per));
         let found = self.core.read(crate::index::LOCK, |view| {
             let mut found = self.find(view, unit)?;
-            while let Some(extent) = found {
+            while let Some(extent) = found.filter(|extent| extent.end() < enough) {
                 let next = self.find(view, extent.end())?;
                 match next.filter(|next| next.unit == extent.end()) {
                     Some(next) => {

@@ -517,3 +517,14 @@ fn room_that_was_given_is_kept_until_it_is_used() {
     }
     drop(other);
 }
+
+#[test]
+fn no_more_of_a_range_is_looked_at_than_is_asked_for() {
+    let volume = recovered(&device(64));
+    // In the opposite order, so that these are extents of their own.
+    (0..20).rev().for_each(|unit| volume.write(80 + unit * 8, &[1; 4096]).unwrap());
+    assert_eq!(volume.allocated(0).unwrap(), Some((80, 160)));
+    let (block, count) = volume.allocated_within(88, 16).unwrap().unwrap();
+    assert!(block == 88 && (16..152).contains(&count), "{count}");
+    assert_eq!(volume.allocated_within(0, 1).unwrap().map(|(block, _)| block), Some(80));
+}

@@ -132,7 +132,7 @@ impl Space for LargeSpace {
         self.ask(|volume| volume.trim(block, count))
     }
 
-    fn allocated(&self, block: u64) -> Answer<Option<(u64, u64)>> {
-        self.ask(|volume| volume.allocated(block))
+    fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
+        self.ask(|volume| volume.allocated_within(block, count))
     }
 }

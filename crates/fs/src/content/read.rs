@@ -151,7 +151,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             match found {
                 Found::At(at) => return Ok(at),
                 Found::Far(from, len) => {
-                    let (is_used, len) = self.look_far(file, from, len)?;
+                    let enough = if what == Seek::Data { 1 } else { len };
+                    let (is_used, len) = self.look_far(file, from, len, enough)?;
                     if is_used == (what == Seek::Data) {
                         return Ok(from);
                     }

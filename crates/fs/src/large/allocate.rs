@@ -116,7 +116,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let mut fresh = 0;
         while page < end {
             let is_behind = page >= chunk.end;
-            let used = match self.space()?.allocated(first + page * PAGE_BLOCKS)? {
+            let (block, count) = (first + page * PAGE_BLOCKS, (end - page) * PAGE_BLOCKS);
+            let used = match self.space()?.allocated(block, count)? {
                 Some((block, count)) if !is_behind => {
                     let from = ((block - first) / PAGE_BLOCKS).max(page);
                     from..(block - first).saturating_add(count) / PAGE_BLOCKS

@@ -68,11 +68,12 @@ pub trait Space: Send + Sync {
     /// Those of the volume.
     fn trim(&self, block: u64, count: u64) -> Answer<()>;
 
-    /// The first range at or behind `block` that is in use: its first block, and how many.
+    /// The first range at or behind `block` that is in use: its first block, and how many. What is
+    /// more than `count` blocks behind `block` need not be told.
     ///
     /// # Errors
     /// Those of the volume.
-    fn allocated(&self, block: u64) -> Answer<Option<(u64, u64)>>;
+    fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>>;
 
     /// How much there is for large files.
     ///

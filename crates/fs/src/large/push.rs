@@ -146,7 +146,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let end = (page + pages).min(chunk.end);
         let (mut at, mut used) = (page, 0);
         while at < end
-            && let Some((block, count)) = self.space()?.allocated(first + at * PAGE_BLOCKS)?
+            && let Some((block, count)) =
+                self.space()?.allocated(first + at * PAGE_BLOCKS, (end - at) * PAGE_BLOCKS)?
         {
             let from = ((block - first) / PAGE_BLOCKS).min(end);
             let to = (block.saturating_add(count) - first).div_ceil(PAGE_BLOCKS).min(end);

@@ -71,15 +71,21 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Whether the `limit` bytes of `file` from `at` on, or how many of them, are in use on the
-    /// volume, which has them.
-    pub(crate) fn look_far(&self, file: FileId, at: u64, limit: u64) -> Result<(bool, u64)> {
+    /// volume, which has them. Of those that are in use no more than `enough` need to be told.
+    pub(crate) fn look_far(
+        &self,
+        file: FileId,
+        at: u64,
+        limit: u64,
+        enough: u64,
+    ) -> Result<(bool, u64)> {
         let Some(chunk) = self.chunk_of(file)? else {
             // It is not there any more, as any byte may be that was just looked for.
             return Ok((false, limit));
         };
         let first = self.first_block(&chunk);
         let start = first + at / PAGE * PAGE_BLOCKS;
-        let found = self.space()?.allocated(start)?;
+        let found = self.space()?.allocated(start, enough.div_ceil(BLOCK) + PAGE_BLOCKS)?;
         let end = at + limit;
         Ok(match found {
             Some((block, count)) if block <= start => {

@@ -15,6 +15,8 @@ use crate::{Error, FileSystem, Result};
 
 /// Bytes that are copied at a time. Holes of so many bytes stay holes.
 const STEP: u64 = 32 << 10;
+/// Bytes that are copied at a time from or to the volume.
+const FAR_STEP: u64 = 1 << 20;
 
 /// One end of a copy.
 #[derive(Clone, Copy, Debug)]
@@ -115,16 +117,16 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         (target, to): (&OpenFile, u64),
         len: u64,
     ) -> Result<u64> {
-        let mut buffer = [0; STEP as usize];
+        let (mut few, mut many) = ([0; STEP as usize], Vec::new());
+        let mut buffer = few.as_mut_slice();
+        if self.is_for_far(source.file, target.file, len)? {
+            many.resize(FAR_STEP as usize, 0);
+            buffer = &mut many;
+        }
         let mut done = 0;
         while done < len {
-            let copied = self.copy_step(
-                who,
-                (source, from + done),
-                (target, to + done),
-                len - done,
-                &mut buffer,
-            );
+            let copied =
+                self.copy_step(who, (source, from + done), (target, to + done), len - done, buffer);
             match copied {
                 Ok(0) => break,
                 Ok(copied) => done += copied,
@@ -145,7 +147,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         (source, from): (&OpenFile, u64),
         (target, to): (&OpenFile, u64),
         len: u64,
-        buffer: &mut [u8; STEP as usize],
+        buffer: &mut [u8],
     ) -> Result<u64> {
         let data = match self.seek(source.file, Seek::Data, from) {
             // All the rest, unless the file has become shorter.
@@ -156,13 +158,22 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if hole >= STEP.min(len) && self.stretch(who, target.file, to, to + hole)? {
             return Ok(hole);
         }
-        let most = STEP.min(len);
+        let most = (buffer.len() as u64).min(len);
         let step =
             hole.min(most) + self.before_hole(source.file, data, most.saturating_sub(hole))?;
         let step = step as usize;
         let len = self.read_file(source.file, from, buffer.get_mut(..step).unwrap_or_default())?;
         let bytes = buffer.get(..len).unwrap_or_default();
         self.write(who, target.file, WriteAt::Offset(to), bytes).map(|(_, len)| len)
+    }
+
+    /// Whether `len` bytes are copied in steps that are worth asking the volume for.
+    fn is_for_far(&self, source: FileId, target: FileId, len: u64) -> Result<bool> {
+        Ok(len >= FAR_STEP
+            && self.threshold().is_some()
+            && (self.chunk_of(source)?.is_some()
+                || len > self.limit()
+                || self.chunk_of(target)?.is_some()))
     }
 
     /// Bytes of `file` from `from` on before the next hole, but no more than `most`.
@@ -176,7 +187,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             match found {
                 Piece::Hole(_) => break,
                 Piece::Bytes(bytes) => len += bytes.len(),
-                Piece::Far(limit) => match self.look_far(file, from + len, limit)? {
+                Piece::Far(limit) => match self.look_far(file, from + len, limit, limit)? {
                     (true, used) => len += used,
                     (false, _) => break,
                 },

@@ -139,14 +139,16 @@ impl Space for RamSpace {
         Ok(Room { blocks, free: blocks - used })
     }
 
-    fn allocated(&self, block: u64) -> Answer<Option<(u64, u64)>> {
+    fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
         let per = PAGE / BLOCK;
         self.with(|pages| {
             let mut run: Option<(u64, u64)> = None;
             for (&page, _) in pages.range(block / per..) {
                 match &mut run {
                     None => run = Some((page, page + 1)),
-                    Some((_, end)) if *end == page => *end += 1,
+                    Some((_, end)) if *end == page && page * per < block.saturating_add(count) => {
+                        *end += 1;
+                    }
                     Some(_) => break,
                 }
             }
