@@ -1,6 +1,7 @@
 //! The copy of the workspace with all mutants built in, and its test programs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,6 +19,7 @@ const ROUNDS_MAX: u32 = 40;
 
 /// The copy.
 pub(super) struct Copy {
+    root: PathBuf,
     directory: PathBuf,
     sources: PathBuf,
     package: String,
@@ -31,8 +33,8 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Finds the mutants of crate `package` of the workspace at `root`, and copies the workspace
-    /// under `directory`.
+    /// Finds the mutants of crate `package` of the workspace at `root`, which is to be copied under
+    /// `directory`; nothing is written yet.
     pub(super) fn new(
         root: &Path,
         directory: &Path,
@@ -52,6 +54,7 @@ impl Copy {
         let mut files = tree::sources(root)?;
         files.retain(is_mutated);
         let mut copy = Copy {
+            root: root.to_path_buf(),
             directory: directory.to_path_buf(),
             sources: directory.join("src"),
             package: package.to_owned(),
@@ -61,7 +64,6 @@ impl Copy {
             rewritten: BTreeMap::new(),
         };
         copy.mutate()?;
-        mirror(root, &copy.sources)?;
         Ok(copy)
     }
 
@@ -97,8 +99,10 @@ impl Copy {
         update(&self.sources.join(module), switch(last).as_bytes())
     }
 
-    /// Builds the programs that may notice a mutant, in the order in which to try them.
+    /// Copies the workspace, and builds the programs that may notice a mutant, in the order in
+    /// which to try them.
     pub(super) fn build(&mut self) -> Result<Vec<Program>, Failure> {
+        mirror(&self.root, &self.sources)?;
         self.write()?;
         let package = format!("conquest-{}", self.package);
         let loom = self.loom_models();
@@ -244,6 +248,22 @@ impl Copy {
             directory: self.sources.clone(),
         })
     }
+}
+
+/// Takes `directory` for this process, until what comes back is dropped: two runs must not write
+/// to one copy.
+pub(super) fn take(directory: &Path) -> Result<File, Failure> {
+    std::fs::create_dir_all(directory).map_err(|e| Failure::system("can't make", directory, &e))?;
+    let path = directory.join("lock");
+    let file = File::create(&path).map_err(|e| Failure::system("can't make", &path, &e))?;
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => Failure::Broken(format!(
+            "mutants are being tried in {} already; wait until that has ended, or end it",
+            directory.display()
+        )),
+        TryLockError::Error(error) => Failure::system("can't lock", &path, &error),
+    })?;
+    Ok(file)
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
