@@ -90,20 +90,27 @@ impl Copy {
         self.files.iter().map(|file| (file.path.as_str(), file.text.as_str()))
     }
 
-    fn write(&self) -> Result<(), Failure> {
-        for (path, rewritten) in &self.rewritten {
-            update(&self.sources.join(path), rewritten.text.as_bytes())?;
-        }
-        let module = format!("crates/{}/src/{MODULE}.rs", self.package);
+    /// Paths and texts of the files that the copy has otherwise than the workspace.
+    fn mutated(&self) -> BTreeMap<String, String> {
+        let rewritten = self.rewritten.iter();
+        let mut texts: BTreeMap<String, String> =
+            rewritten.map(|(path, rewritten)| (path.clone(), rewritten.text.clone())).collect();
         let last = self.mutants.last().map_or(0, |mutant| mutant.number);
-        update(&self.sources.join(module), switch(last).as_bytes())
+        texts.insert(format!("crates/{}/src/{MODULE}.rs", self.package), switch(last));
+        texts
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        let mutated = self.mutated();
+        mutated
+            .iter()
+            .try_for_each(|(path, text)| update(&self.sources.join(path), text.as_bytes()))
     }
 
     /// Copies the workspace, and builds the programs that may notice a mutant, in the order in
     /// which to try them.
     pub(super) fn build(&mut self) -> Result<Vec<Program>, Failure> {
-        mirror(&self.root, &self.sources)?;
-        self.write()?;
+        mirror(&self.root, &self.sources, &self.mutated())?;
         let package = format!("conquest-{}", self.package);
         let loom = self.loom_models();
         self.settle(&package, false)?;
@@ -297,17 +304,20 @@ pub(super) fn test_binary(line: &str) -> Option<Program> {
     })
 }
 
-/// Makes the tree at `copy` equal to that at `root`, leaving equal files alone, so that cargo
-/// compiles only what has changed.
-fn mirror(root: &Path, copy: &Path) -> Result<(), Failure> {
+/// Makes the tree at `copy` equal to that at `root`, but for files that are `mutated`: paths and
+/// texts. Equal files are left alone, so that cargo compiles only what has changed.
+fn mirror(root: &Path, copy: &Path, mutated: &BTreeMap<String, String>) -> Result<(), Failure> {
     let wanted = tree::paths(root)?;
-    for path in &wanted {
+    for path in wanted.iter().filter(|path| !mutated.contains_key(*path)) {
         let from = root.join(path);
         let bytes = std::fs::read(&from).map_err(|e| Failure::system("can't read", &from, &e))?;
         update(&copy.join(path), &bytes)?;
     }
+    for (path, text) in mutated {
+        update(&copy.join(path), text.as_bytes())?;
+    }
     for path in tree::paths(copy)? {
-        if wanted.binary_search(&path).is_err() {
+        if wanted.binary_search(&path).is_err() && !mutated.contains_key(&path) {
             let stale = copy.join(path);
             std::fs::remove_file(&stale)
                 .map_err(|e| Failure::system("can't remove", &stale, &e))?;
