@@ -10,7 +10,7 @@ use conquest_flash::device::{Device, Faults, Faulty, Limits, MemoryDevice, Work}
 use conquest_flash::{ATOMIC_MAX, Error, NewVolume, RANGES_MAX, create};
 use conquest_format::volume::Arrangement;
 use meanwhile::{open, two};
-use volumes::{Model, TestVolume, UNIT, device, recovered};
+use volumes::{Model, TestVolume, UNIT, body, device, join, recovered, region_file};
 
 const MIB: u64 = 1 << 20;
 
@@ -68,6 +68,17 @@ fn transfers_are_of_whole_blocks_within_the_space() {
     volume.trim(last - 100, 101).unwrap();
     volume.read(last, &mut found).unwrap();
     assert_eq!(found, [0; 512]);
+}
+
+#[test]
+fn of_a_large_write_that_is_refused_nothing_is_done() {
+    let volume = recovered(&device(300));
+    let large = vec![1; 9 * MIB as usize + 100];
+    assert_eq!(refused(volume.write(0, &large)), "transfers are of whole blocks");
+    let large = &large[..9 * MIB as usize];
+    let block = u64::MAX - 8 * MIB / 512;
+    assert_eq!(refused(volume.write(block, large)), "it goes beyond the end of the space");
+    assert_eq!(volume.allocated(0).unwrap(), None);
 }
 
 #[test]
@@ -404,6 +415,21 @@ fn several_write_past_the_stream_at_once() {
 
 /// Small units in large segments: each segment is known by thousands of names, before and after a
 /// restart, when it is cleaned, and when what is in it goes to and fro.
+#[test]
+fn who_comes_later_goes_on_where_there_is_room() {
+    let device = device(100);
+    let file = region_file(&body(&device));
+    let first = join(&device, &file, true);
+    let free = || first.info().unwrap().segments.free;
+    let before = free();
+    for number in 0..4 {
+        let other = join(&device, &file, false);
+        // A segment and a half.
+        write(&other, &mut Model::default(), number * 200, 24 * 8, number);
+    }
+    assert_eq!(before - free(), 6);
+}
+
 #[test]
 fn a_segment_may_be_known_by_thousands_of_names() {
     let device = MemoryDevice::new("memory", 2 * 65_536 + 640 * MIB, Limits::of_blocks(512));

@@ -256,6 +256,18 @@ fn what_is_written_is_counted() {
     assert_eq!(written.all(), units_written(&recorder.take_log()), "{written:?}");
 }
 
+/// Devices that are not erased see to their wear themselves.
+#[test]
+fn what_stays_is_not_copied_so_that_all_places_wear_out_alike() {
+    let volume = recovered(&device(100));
+    let segments = vec![7; 20 * 16 * UNIT as usize];
+    volume.write(0, &segments).unwrap();
+    for _ in 0..40 {
+        volume.write(10_000, &segments).unwrap();
+    }
+    assert_eq!(volume.info().unwrap().written.copied, 0);
+}
+
 /// Fills the volume from block 0 on until it refuses: the number of units.
 fn fill(volume: &TestVolume, model: &mut Model) -> u64 {
     for unit in 0.. {
