@@ -3,10 +3,11 @@
 
 mod volumes;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use conquest_flash::device::Device;
-use conquest_flash::{Error, NewVolume, assemble, create};
+use conquest_flash::device::{Device, Limits, MemoryDevice};
+use conquest_flash::{Error, Finding, NewVolume, assemble, create};
 use conquest_format::volume::{Arrangement, Bind, Root};
 use conquest_testkit::Rng;
 use conquest_testkit::flash::{Event, Medium, Recorder};
@@ -478,6 +479,42 @@ fn cleaning_passes_over_what_cannot_be_read_and_says_so() {
     }
     assert_eq!(volume.info().unwrap().unreadable, 0);
     model.compare(&volume, units * 8, "written anew");
+}
+
+/// Segments keep what can't be copied, while much of them is copied at once.
+#[test]
+fn what_stays_in_segments_that_are_cleaned_is_counted() {
+    const UNITS: u64 = 2200;
+    let len = 2 * 65_536 + 64 * 64 * UNIT;
+    let device = MemoryDevice::new("memory", len, Limits::of_blocks(512)).unwrap();
+    let (uuid, arrangement) = (*b"a volume to test", Arrangement::Striped);
+    let new = NewVolume { uuid, created: 1, arrangement, segment: Some(64) };
+    create(&[Arc::new(device.as_other())], &new).unwrap();
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    // So that what is copied is in many pieces.
+    for unit in (0..UNITS).step_by(2).chain((1..UNITS).step_by(2)) {
+        volume.write(unit * 8, &model.write(unit * 8, 8, unit)).unwrap();
+    }
+    volume.flush().unwrap();
+    let is_damaged = |unit: u64| unit.is_multiple_of(250);
+    let mut bytes = vec![0; device.len() as usize];
+    device.read(0, &mut bytes).unwrap();
+    let places: BTreeMap<&[u8], u64> = bytes.chunks(UNIT as usize).zip(0..).collect();
+    for unit in (0..UNITS).filter(|unit| is_damaged(*unit)) {
+        device.write(places[model.read(unit * 8, 8).as_slice()] * UNIT, &[0xA5; 512]).unwrap();
+    }
+    let mut rng = Rng::new(2);
+    for number in 0..2 * UNITS {
+        let unit = rng.below(UNITS);
+        if !is_damaged(unit) {
+            volume.write(unit * 8, &model.write(unit * 8, 8, number)).unwrap();
+        }
+    }
+    let found = volume.check().unwrap();
+    let is_known =
+        |finding: &Finding| finding.what == "what the map leads to" && is_damaged(finding.of);
+    assert!(found.iter().all(is_known), "{found:?}");
 }
 
 #[test]
