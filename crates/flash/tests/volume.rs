@@ -481,6 +481,31 @@ fn cleaning_passes_over_what_cannot_be_read_and_says_so() {
     model.compare(&volume, units * 8, "written anew");
 }
 
+/// A checkpoint makes one range of what was several, and so do names that are made of it.
+#[test]
+fn ranges_that_are_longer_than_what_is_copied_at_once_are_copied() {
+    const SEGMENT: u64 = 1024;
+    let (stays, changes) = (vec![1; 700 * UNIT as usize], vec![2; 324 * UNIT as usize]);
+    let device =
+        MemoryDevice::new("memory", 2 * 65_536 + 48 * SEGMENT * UNIT, Limits::of_blocks(512));
+    let (device, uuid) = (device.unwrap(), *b"a volume to test");
+    let arrangement = Arrangement::Striped;
+    let new = NewVolume { uuid, created: 1, arrangement, segment: Some(SEGMENT) };
+    create(&[Arc::new(device.as_other())], &new).unwrap();
+    let volume = recovered(&device);
+    for number in 0..24 {
+        volume.write(number * SEGMENT * 8, &stays).unwrap();
+        volume.write((number * SEGMENT + 700) * 8, &changes).unwrap();
+    }
+    volume.checkpoint().unwrap();
+    drop(volume);
+    let volume = recovered(&device);
+    for number in 0..4 * 24 {
+        volume.write((number % 24 * SEGMENT + 700) * 8, &changes).unwrap();
+    }
+    assert!(volume.info().unwrap().written.copied >= 700);
+}
+
 /// Segments keep what can't be copied, while much of them is copied at once.
 #[test]
 fn what_stays_in_segments_that_are_cleaned_is_counted() {
