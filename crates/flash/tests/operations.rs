@@ -4,11 +4,12 @@
 mod meanwhile;
 mod volumes;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use conquest_flash::device::{Device, Faults, Faulty, Limits, MemoryDevice, Work};
 use conquest_flash::{ATOMIC_MAX, Error, NewVolume, RANGES_MAX, create};
 use conquest_format::volume::Arrangement;
+use conquest_testkit::Rng;
 use meanwhile::{open, two};
 use volumes::{Model, TestVolume, UNIT, body, device, join, recovered, region_file};
 
@@ -542,4 +543,41 @@ fn room_that_was_given_is_kept_until_it_is_used() {
         model.compare(&volume, 400, &format!("round {round}"));
     }
     drop(other);
+}
+
+/// What is in a segment that is being cleaned may die meanwhile. If the segment was begun anew by
+/// then, the same unit could come to the same place again.
+#[test]
+fn what_is_being_cleaned_is_not_free_before_that_is_over() {
+    const FILLED: u64 = 3000;
+    let device = device(256);
+    let (meanwhile, volume, other) = two(&device);
+    // Past the stream, of which all is needed before the next checkpoint.
+    for unit in (0..FILLED).step_by(20) {
+        volume.write(unit * 8, &[1; 20 * UNIT as usize]).unwrap();
+    }
+    let free = |volume: &TestVolume| {
+        // The second packet says that the first one is flushed.
+        for _ in 0..2 {
+            volume.write(10_000 * 8, &[3; UNIT as usize]).unwrap();
+            volume.flush().unwrap();
+        }
+        volume.flush().unwrap();
+        volume.info().unwrap().segments.free
+    };
+    let (during, again) = (Arc::new(Mutex::new(0)), Arc::clone(&meanwhile));
+    let (seen, theirs) = (Arc::clone(&during), Arc::clone(&other));
+    // Who writes whole units reads nothing but to make space, and writes the copies then.
+    meanwhile.in_next(Work::Read, 0, move || {
+        again.in_next(Work::Write, 0, move || {
+            theirs.trim(0, FILLED * 8).unwrap();
+            while theirs.trim_some().unwrap() {}
+            *seen.lock().unwrap() = free(&theirs);
+        });
+    });
+    let mut rng = Rng::new(29);
+    while *during.lock().unwrap() == 0 {
+        volume.write(rng.below(FILLED) * 8, &[2; UNIT as usize]).unwrap();
+    }
+    assert_eq!(free(&other) - *during.lock().unwrap(), 3, "so many are cleaned at once here");
 }
