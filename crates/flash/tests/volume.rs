@@ -481,6 +481,27 @@ fn cleaning_passes_over_what_cannot_be_read_and_says_so() {
     model.compare(&volume, units * 8, "written anew");
 }
 
+#[test]
+fn who_finds_no_space_because_of_what_cannot_be_read_is_told_so() {
+    let device = device(100);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    let units = fill(&volume, &mut model);
+    volume.flush().unwrap();
+    let mut bytes = vec![0; device.len() as usize];
+    device.read(0, &mut bytes).unwrap();
+    let places: BTreeMap<&[u8], u64> = bytes.chunks(UNIT as usize).zip(0..).collect();
+    let is_damaged = |unit: u64| unit.is_multiple_of(8);
+    for unit in (0..units).filter(|unit| is_damaged(*unit)) {
+        device.write(places[model.read(unit * 8, 8).as_slice()] * UNIT, &[0xA5; 512]).unwrap();
+    }
+    let mut rng = Rng::new(1);
+    let wanted = (0..8000).map(|_| rng.below(units)).filter(|unit| !is_damaged(*unit));
+    let mut outcomes = wanted.map(|unit| volume.write(unit * 8, &[1; UNIT as usize]));
+    let error = outcomes.find_map(Result::err).unwrap();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+}
+
 /// A checkpoint makes one range of what was several, and so do names that are made of it.
 #[test]
 fn ranges_that_are_longer_than_what_is_copied_at_once_are_copied() {
