@@ -206,7 +206,7 @@ fn last(log: &str, word: &str) -> Option<u64> {
     lines.filter_map(|number| number.trim().parse().ok()).next()
 }
 
-/// Whether `there` is what a file should be after operation `k`, in which the bytes of a page may be
+/// Whether `there` is what a file should be after an operation, where the bytes of a page may be
 /// those of a later one: `states` are what it should be from then on.
 fn is_one_of(there: &[u8], states: &[&Vec<u8>]) -> bool {
     let fits = |len: usize| {

@@ -82,6 +82,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.empty_bad()?;
         loop {
             self.check_health()?;
+            // What somebody trims meanwhile is not copied, and nothing is gained by it before it is
+            // out of the map.
+            while self.trim_some()? {}
             self.make_ready()?;
             let needs = self.needs(segments)?;
             let Needs { free, unnamed, unrooted, is_free, .. } = needs;
@@ -103,7 +106,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
                     || (is_short && unrooted > 0 && could(self.checkpoint())?)
                     || (is_short && self.clean_at_last(&needs, &mut unreadable)?)
             };
-            if !has_done && self.await_holds(&mut waits)? {
+            let is_trimmed = self.root(Word::TrimCount) > 0;
+            if !has_done && (is_trimmed || self.await_holds(&mut waits)?) {
                 continue;
             }
             if idle > 2 * self.layout.segments || !has_done {

@@ -27,6 +27,8 @@ const META: [&[u8]; 3] = [b"CONQPACK", LEAF, b"CONQROOT"];
 struct Spots {
     /// Segments that can't be written.
     bad: BTreeSet<u64>,
+    /// Writes of payload that go well before the next bad place.
+    good: u64,
     /// Writes of payload, and of leaves, at whose places there will be bad ones.
     payload: u64,
     leaves: u64,
@@ -66,8 +68,13 @@ impl Device for Spotted {
         let mut spots = self.spots.lock().unwrap();
         let segment = (at - START) / SEGMENT;
         if spots.payload > 0 && !META.iter().any(|magic| bytes.starts_with(magic)) {
-            spots.payload -= 1;
-            spots.bad.insert(segment);
+            match spots.good {
+                0 => {
+                    spots.payload -= 1;
+                    spots.bad.insert(segment);
+                }
+                _ => spots.good -= 1,
+            }
         }
         if spots.leaves > 0 && bytes.starts_with(LEAF) {
             spots.leaves -= 1;
@@ -168,6 +175,22 @@ fn what_could_be_written_there_moves_out() {
     device.write(START + segment * SEGMENT, &vec![0x5A; SEGMENT as usize]).unwrap();
     model.compare(&volume, 1500, "without the bad segment");
     assert_eq!(volume.check().unwrap(), []);
+}
+
+#[test]
+fn a_bad_segment_with_room_left_gives_no_more() {
+    let (device, spots) = (volumes::device(100), Arc::default());
+    let volume = recovered(&device, &spots);
+    let mut model = Model::default();
+    for number in 1..4 {
+        // A segment, and one unit of another one.
+        *spots.lock().unwrap() = Spots { good: 1, payload: 1, ..Spots::default() };
+        write(&volume, &mut model, number * LARGE, 17 * 8, number);
+        assert_eq!(bad(&volume), number);
+        // So that the next one begins with a segment, too.
+        write(&volume, &mut model, 5 * LARGE, 31 * 8, number);
+    }
+    model.compare(&volume, 6 * LARGE, "without the bad segments");
 }
 
 #[test]

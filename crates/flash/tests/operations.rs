@@ -4,13 +4,14 @@
 mod meanwhile;
 mod volumes;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use conquest_flash::device::{Device, Faults, Faulty, Limits, MemoryDevice, Work};
 use conquest_flash::{ATOMIC_MAX, Error, NewVolume, RANGES_MAX, create};
 use conquest_format::volume::Arrangement;
+use conquest_testkit::Rng;
 use meanwhile::{open, two};
-use volumes::{Model, TestVolume, UNIT, device, recovered};
+use volumes::{Model, TestVolume, UNIT, body, device, join, recovered, region_file};
 
 const MIB: u64 = 1 << 20;
 
@@ -68,6 +69,17 @@ fn transfers_are_of_whole_blocks_within_the_space() {
     volume.trim(last - 100, 101).unwrap();
     volume.read(last, &mut found).unwrap();
     assert_eq!(found, [0; 512]);
+}
+
+#[test]
+fn of_a_large_write_that_is_refused_nothing_is_done() {
+    let volume = recovered(&device(300));
+    let large = vec![1; 9 * MIB as usize + 100];
+    assert_eq!(refused(volume.write(0, &large)), "transfers are of whole blocks");
+    let large = &large[..9 * MIB as usize];
+    let block = u64::MAX - 8 * MIB / 512;
+    assert_eq!(refused(volume.write(block, large)), "it goes beyond the end of the space");
+    assert_eq!(volume.allocated(0).unwrap(), None);
 }
 
 #[test]
@@ -405,6 +417,21 @@ fn several_write_past_the_stream_at_once() {
 /// Small units in large segments: each segment is known by thousands of names, before and after a
 /// restart, when it is cleaned, and when what is in it goes to and fro.
 #[test]
+fn who_comes_later_goes_on_where_there_is_room() {
+    let device = device(100);
+    let file = region_file(&body(&device));
+    let first = join(&device, &file, true);
+    let free = || first.info().unwrap().segments.free;
+    let before = free();
+    for number in 0..4 {
+        let other = join(&device, &file, false);
+        // A segment and a half.
+        write(&other, &mut Model::default(), number * 200, 24 * 8, number);
+    }
+    assert_eq!(before - free(), 6);
+}
+
+#[test]
 fn a_segment_may_be_known_by_thousands_of_names() {
     let device = MemoryDevice::new("memory", 2 * 65_536 + 640 * MIB, Limits::of_blocks(512));
     let device = device.unwrap();
@@ -527,4 +554,41 @@ fn no_more_of_a_range_is_looked_at_than_is_asked_for() {
     let (block, count) = volume.allocated_within(88, 16).unwrap().unwrap();
     assert!(block == 88 && (16..152).contains(&count), "{count}");
     assert_eq!(volume.allocated_within(0, 1).unwrap().map(|(block, _)| block), Some(80));
+}
+
+/// What is in a segment that is being cleaned may die meanwhile. If the segment was begun anew by
+/// then, the same unit could come to the same place again.
+#[test]
+fn what_is_being_cleaned_is_not_free_before_that_is_over() {
+    const FILLED: u64 = 3000;
+    let device = device(256);
+    let (meanwhile, volume, other) = two(&device);
+    // Past the stream, of which all is needed before the next checkpoint.
+    for unit in (0..FILLED).step_by(20) {
+        volume.write(unit * 8, &[1; 20 * UNIT as usize]).unwrap();
+    }
+    let free = |volume: &TestVolume| {
+        // The second packet says that the first one is flushed.
+        for _ in 0..2 {
+            volume.write(10_000 * 8, &[3; UNIT as usize]).unwrap();
+            volume.flush().unwrap();
+        }
+        volume.flush().unwrap();
+        volume.info().unwrap().segments.free
+    };
+    let (during, again) = (Arc::new(Mutex::new(0)), Arc::clone(&meanwhile));
+    let (seen, theirs) = (Arc::clone(&during), Arc::clone(&other));
+    // Who writes whole units reads nothing but to make space, and writes the copies then.
+    meanwhile.in_next(Work::Read, 0, move || {
+        again.in_next(Work::Write, 0, move || {
+            theirs.trim(0, FILLED * 8).unwrap();
+            while theirs.trim_some().unwrap() {}
+            *seen.lock().unwrap() = free(&theirs);
+        });
+    });
+    let mut rng = Rng::new(29);
+    while *during.lock().unwrap() == 0 {
+        volume.write(rng.below(FILLED) * 8, &[2; UNIT as usize]).unwrap();
+    }
+    assert_eq!(free(&other) - *during.lock().unwrap(), 3, "so many are cleaned at once here");
 }

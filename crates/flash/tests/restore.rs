@@ -318,6 +318,21 @@ fn one_at_a_time_brings_members_up_to_date() {
     each_has_all(&mirror, &model, "by one");
 }
 
+/// Who was stopped at it leaves it to others.
+#[test]
+fn what_one_has_not_done_another_one_does() {
+    let (mirror, model) = degraded(1);
+    let (body, other) = (mirror.body(), mirror.body());
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = join(&other, &file);
+    assert_eq!(first.restore(&mut |_, _| false).unwrap(), 0);
+    assert_eq!(failed(&second), 2);
+    assert_eq!(restore(&second), 2);
+    drop((Arc::new(first), second, body, other));
+    each_has_all(&mirror, &model, "by the other one");
+}
+
 /// Brings member 1 up to date; in its request number `nth` of this kind, another process does
 /// `what`. Whether there was such a request, and each member has all then.
 fn restored_while(

@@ -1,8 +1,12 @@
 //! Trims of much at once: nothing of it is seen from then on, however long it takes.
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
+mod meanwhile;
 mod volumes;
 
+use std::sync::{Arc, Mutex};
+
+use conquest_flash::device::{Device, Work};
 use conquest_testkit::Rng;
 use volumes::{Model, TestVolume, device, recovered};
 
@@ -99,4 +103,48 @@ fn as_many_ranges_as_there_are_can_be_trimmed() {
     volume.flush().unwrap();
     drop(volume);
     compare(&recovered(&device), &model, "recovered");
+}
+
+#[test]
+fn what_is_trimmed_while_it_is_copied_is_gone_and_no_space_is_missing() {
+    const FILLED: u64 = 3000;
+    let device = device(256);
+    let (meanwhile, volume, other) = meanwhile::two(&device);
+    let (mut model, mut rng) = (Model::default(), Rng::new(23));
+    let write = |unit: u64, model: &mut Model| {
+        volume.write(unit * STEP, &model.write(unit * STEP, 8, 1)).unwrap();
+    };
+    // So that each is an extent of its own.
+    (0..FILLED).step_by(2).chain((1..FILLED).step_by(2)).for_each(|unit| write(unit, &mut model));
+    // What is on the device when it is flushed after that.
+    let (images, medium) = (Arc::new(Mutex::new(Vec::new())), device.as_other());
+    let (again, seen) = (Arc::clone(&meanwhile), Arc::clone(&images));
+    let image = Arc::new(move || {
+        let mut bytes = vec![0; medium.len() as usize];
+        medium.read(0, &mut bytes).unwrap();
+        seen.lock().unwrap().push(bytes);
+    });
+    // Who writes whole units reads nothing but to make space.
+    meanwhile.in_next(Work::Read, 0, move || {
+        other.trim(0, FILLED * STEP).unwrap();
+        other.flush().unwrap();
+        for nth in 0..4 {
+            let image = Arc::clone(&image);
+            again.in_next(Work::Flush, nth, move || image());
+        }
+    });
+    while images.lock().unwrap().is_empty() {
+        model = Model::default();
+        write(rng.below(FILLED), &mut model);
+    }
+    compare(&volume, &model, "trimmed");
+    for bytes in images.lock().unwrap().iter() {
+        let copy = volumes::device(256);
+        copy.write(0, bytes).unwrap();
+        let (mut at, copy) = (0, recovered(&copy));
+        while let Some((block, count)) = copy.allocated(at).unwrap() {
+            assert!((block..block + count).all(|block| model.0.contains_key(&block)), "{block}");
+            at = block + count;
+        }
+    }
 }

@@ -3,10 +3,11 @@
 
 mod volumes;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use conquest_flash::device::Device;
-use conquest_flash::{Error, NewVolume, assemble, create};
+use conquest_flash::device::{Device, Limits, MemoryDevice};
+use conquest_flash::{Error, Finding, NewVolume, assemble, create};
 use conquest_format::volume::{Arrangement, Bind, Root};
 use conquest_testkit::Rng;
 use conquest_testkit::flash::{Event, Medium, Recorder};
@@ -256,6 +257,18 @@ fn what_is_written_is_counted() {
     assert_eq!(written.all(), units_written(&recorder.take_log()), "{written:?}");
 }
 
+/// Devices that are not erased see to their wear themselves.
+#[test]
+fn what_stays_is_not_copied_so_that_all_places_wear_out_alike() {
+    let volume = recovered(&device(100));
+    let segments = vec![7; 20 * 16 * UNIT as usize];
+    volume.write(0, &segments).unwrap();
+    for _ in 0..40 {
+        volume.write(10_000, &segments).unwrap();
+    }
+    assert_eq!(volume.info().unwrap().written.copied, 0);
+}
+
 /// Fills the volume from block 0 on until it refuses: the number of units.
 fn fill(volume: &TestVolume, model: &mut Model) -> u64 {
     for unit in 0.. {
@@ -466,6 +479,88 @@ fn cleaning_passes_over_what_cannot_be_read_and_says_so() {
     }
     assert_eq!(volume.info().unwrap().unreadable, 0);
     model.compare(&volume, units * 8, "written anew");
+}
+
+#[test]
+fn who_finds_no_space_because_of_what_cannot_be_read_is_told_so() {
+    let device = device(100);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    let units = fill(&volume, &mut model);
+    volume.flush().unwrap();
+    let mut bytes = vec![0; device.len() as usize];
+    device.read(0, &mut bytes).unwrap();
+    let places: BTreeMap<&[u8], u64> = bytes.chunks(UNIT as usize).zip(0..).collect();
+    let is_damaged = |unit: u64| unit.is_multiple_of(8);
+    for unit in (0..units).filter(|unit| is_damaged(*unit)) {
+        device.write(places[model.read(unit * 8, 8).as_slice()] * UNIT, &[0xA5; 512]).unwrap();
+    }
+    let mut rng = Rng::new(1);
+    let wanted = (0..8000).map(|_| rng.below(units)).filter(|unit| !is_damaged(*unit));
+    let mut outcomes = wanted.map(|unit| volume.write(unit * 8, &[1; UNIT as usize]));
+    let error = outcomes.find_map(Result::err).unwrap();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+}
+
+/// A checkpoint makes one range of what was several, and so do names that are made of it.
+#[test]
+fn ranges_that_are_longer_than_what_is_copied_at_once_are_copied() {
+    const SEGMENT: u64 = 1024;
+    let (stays, changes) = (vec![1; 700 * UNIT as usize], vec![2; 324 * UNIT as usize]);
+    let device =
+        MemoryDevice::new("memory", 2 * 65_536 + 48 * SEGMENT * UNIT, Limits::of_blocks(512));
+    let (device, uuid) = (device.unwrap(), *b"a volume to test");
+    let arrangement = Arrangement::Striped;
+    let new = NewVolume { uuid, created: 1, arrangement, segment: Some(SEGMENT) };
+    create(&[Arc::new(device.as_other())], &new).unwrap();
+    let volume = recovered(&device);
+    for number in 0..24 {
+        volume.write(number * SEGMENT * 8, &stays).unwrap();
+        volume.write((number * SEGMENT + 700) * 8, &changes).unwrap();
+    }
+    volume.checkpoint().unwrap();
+    drop(volume);
+    let volume = recovered(&device);
+    for number in 0..4 * 24 {
+        volume.write((number % 24 * SEGMENT + 700) * 8, &changes).unwrap();
+    }
+    assert!(volume.info().unwrap().written.copied >= 700);
+}
+
+/// Segments keep what can't be copied, while much of them is copied at once.
+#[test]
+fn what_stays_in_segments_that_are_cleaned_is_counted() {
+    const UNITS: u64 = 2200;
+    let len = 2 * 65_536 + 64 * 64 * UNIT;
+    let device = MemoryDevice::new("memory", len, Limits::of_blocks(512)).unwrap();
+    let (uuid, arrangement) = (*b"a volume to test", Arrangement::Striped);
+    let new = NewVolume { uuid, created: 1, arrangement, segment: Some(64) };
+    create(&[Arc::new(device.as_other())], &new).unwrap();
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    // So that what is copied is in many pieces.
+    for unit in (0..UNITS).step_by(2).chain((1..UNITS).step_by(2)) {
+        volume.write(unit * 8, &model.write(unit * 8, 8, unit)).unwrap();
+    }
+    volume.flush().unwrap();
+    let is_damaged = |unit: u64| unit.is_multiple_of(250);
+    let mut bytes = vec![0; device.len() as usize];
+    device.read(0, &mut bytes).unwrap();
+    let places: BTreeMap<&[u8], u64> = bytes.chunks(UNIT as usize).zip(0..).collect();
+    for unit in (0..UNITS).filter(|unit| is_damaged(*unit)) {
+        device.write(places[model.read(unit * 8, 8).as_slice()] * UNIT, &[0xA5; 512]).unwrap();
+    }
+    let mut rng = Rng::new(2);
+    for number in 0..2 * UNITS {
+        let unit = rng.below(UNITS);
+        if !is_damaged(unit) {
+            volume.write(unit * 8, &model.write(unit * 8, 8, number)).unwrap();
+        }
+    }
+    let found = volume.check().unwrap();
+    let is_known =
+        |finding: &Finding| finding.what == "what the map leads to" && is_damaged(finding.of);
+    assert!(found.iter().all(is_known), "{found:?}");
 }
 
 #[test]

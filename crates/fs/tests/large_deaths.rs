@@ -96,11 +96,14 @@ fn prepared(begin: impl Fn(&SimFiles) -> Result<(), Error>) -> (Arc<Image>, RamS
     (memory.snapshot(), space)
 }
 
+/// Something that is done with the file.
+type Work = fn(&SimFiles) -> Result<(), Error>;
+
 /// What is done to a file, and what it is before.
 struct Case {
     what: &'static str,
-    begin: fn(&SimFiles) -> Result<(), Error>,
-    work: fn(&SimFiles) -> Result<(), Error>,
+    begin: Work,
+    work: Work,
 }
 
 /// 20 pages on the volume, of which two were changed since, in the core.
@@ -315,7 +318,7 @@ fn whatever_request_fails_every_page_is_old_or_new() {
 /// then; whatever is left to do changes nothing.
 fn explore(
     begin: impl Fn(&SimFiles) -> Result<(), Error>,
-    work: [fn(&SimFiles) -> Result<(), Error>; 3],
+    work: [Work; 3],
     is_right: fn(&[u8]) -> bool,
 ) {
     let times: u64 = std::env::var("CONQUEST_TIMES").map_or(1, |times| times.parse().unwrap());
@@ -369,7 +372,7 @@ fn cutting_pushing_and_writing_at_once() {
     cut_push_and_write(|files| write(files, 0, b'o', 40 * P));
 }
 
-fn cut_push_and_write(begin: fn(&SimFiles) -> Result<(), Error>) {
+fn cut_push_and_write(begin: Work) {
     explore(
         begin,
         [

@@ -1,6 +1,7 @@
 //! The copy of the workspace with all mutants built in, and its test programs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,6 +19,7 @@ const ROUNDS_MAX: u32 = 40;
 
 /// The copy.
 pub(super) struct Copy {
+    root: PathBuf,
     directory: PathBuf,
     sources: PathBuf,
     package: String,
@@ -31,8 +33,8 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Finds the mutants of crate `package` of the workspace at `root`, and copies the workspace
-    /// under `directory`.
+    /// Finds the mutants of crate `package` of the workspace at `root`, which is to be copied under
+    /// `directory`; nothing is written yet.
     pub(super) fn new(
         root: &Path,
         directory: &Path,
@@ -52,6 +54,7 @@ impl Copy {
         let mut files = tree::sources(root)?;
         files.retain(is_mutated);
         let mut copy = Copy {
+            root: root.to_path_buf(),
             directory: directory.to_path_buf(),
             sources: directory.join("src"),
             package: package.to_owned(),
@@ -61,7 +64,6 @@ impl Copy {
             rewritten: BTreeMap::new(),
         };
         copy.mutate()?;
-        mirror(root, &copy.sources)?;
         Ok(copy)
     }
 
@@ -88,18 +90,27 @@ impl Copy {
         self.files.iter().map(|file| (file.path.as_str(), file.text.as_str()))
     }
 
-    fn write(&self) -> Result<(), Failure> {
-        for (path, rewritten) in &self.rewritten {
-            update(&self.sources.join(path), rewritten.text.as_bytes())?;
-        }
-        let module = format!("crates/{}/src/{MODULE}.rs", self.package);
+    /// Paths and texts of the files that the copy has otherwise than the workspace.
+    fn mutated(&self) -> BTreeMap<String, String> {
+        let rewritten = self.rewritten.iter();
+        let mut texts: BTreeMap<String, String> =
+            rewritten.map(|(path, rewritten)| (path.clone(), rewritten.text.clone())).collect();
         let last = self.mutants.last().map_or(0, |mutant| mutant.number);
-        update(&self.sources.join(module), switch(last).as_bytes())
+        texts.insert(format!("crates/{}/src/{MODULE}.rs", self.package), switch(last));
+        texts
     }
 
-    /// Builds the programs that may notice a mutant, in the order in which to try them.
+    fn write(&self) -> Result<(), Failure> {
+        let mutated = self.mutated();
+        mutated
+            .iter()
+            .try_for_each(|(path, text)| update(&self.sources.join(path), text.as_bytes()))
+    }
+
+    /// Copies the workspace, and builds the programs that may notice a mutant, in the order in
+    /// which to try them.
     pub(super) fn build(&mut self) -> Result<Vec<Program>, Failure> {
-        self.write()?;
+        mirror(&self.root, &self.sources, &self.mutated())?;
         let package = format!("conquest-{}", self.package);
         let loom = self.loom_models();
         self.settle(&package, false)?;
@@ -246,6 +257,22 @@ impl Copy {
     }
 }
 
+/// Takes `directory` for this process, until what comes back is dropped: two runs must not write
+/// to one copy.
+pub(super) fn take(directory: &Path) -> Result<File, Failure> {
+    std::fs::create_dir_all(directory).map_err(|e| Failure::system("can't make", directory, &e))?;
+    let path = directory.join("lock");
+    let file = File::create(&path).map_err(|e| Failure::system("can't make", &path, &e))?;
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => Failure::Broken(format!(
+            "mutants are being tried in {} already; wait until that has ended, or end it",
+            directory.display()
+        )),
+        TryLockError::Error(error) => Failure::system("can't lock", &path, &error),
+    })?;
+    Ok(file)
+}
+
 fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|e| Failure::system("can't read", path, &e))
 }
@@ -277,17 +304,20 @@ pub(super) fn test_binary(line: &str) -> Option<Program> {
     })
 }
 
-/// Makes the tree at `copy` equal to that at `root`, leaving equal files alone, so that cargo
-/// compiles only what has changed.
-fn mirror(root: &Path, copy: &Path) -> Result<(), Failure> {
+/// Makes the tree at `copy` equal to that at `root`, but for files that are `mutated`: paths and
+/// texts. Equal files are left alone, so that cargo compiles only what has changed.
+fn mirror(root: &Path, copy: &Path, mutated: &BTreeMap<String, String>) -> Result<(), Failure> {
     let wanted = tree::paths(root)?;
-    for path in &wanted {
+    for path in wanted.iter().filter(|path| !mutated.contains_key(*path)) {
         let from = root.join(path);
         let bytes = std::fs::read(&from).map_err(|e| Failure::system("can't read", &from, &e))?;
         update(&copy.join(path), &bytes)?;
     }
+    for (path, text) in mutated {
+        update(&copy.join(path), text.as_bytes())?;
+    }
     for path in tree::paths(copy)? {
-        if wanted.binary_search(&path).is_err() {
+        if wanted.binary_search(&path).is_err() && !mutated.contains_key(&path) {
             let stale = copy.join(path);
             std::fs::remove_file(&stale)
                 .map_err(|e| Failure::system("can't remove", &stale, &e))?;

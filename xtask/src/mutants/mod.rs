@@ -130,6 +130,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
         return Ok(Tally::default());
     }
     let listed = survivors::read(&root, &options.package)?;
+    let _alone = build::take(&directory)?;
     let programs = copy.build()?;
     let is_built = |mutant: &&Mutant| !copy.disabled.contains(&mutant.number);
     let mut chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).filter(is_built).collect();
@@ -143,6 +144,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
         copy.disabled.len()
     );
     let records = trial::baseline(&programs, &directory, options.limit)?;
+    if !copy.mutants.is_empty() {
+        trial::check_reached(&records, &directory)?;
+    }
     let names: Vec<String> = programs.iter().map(|program| program.name.clone()).collect();
     let earlier =
         Verdicts::open((&root, &directory), &options.package, copy.texts(), options.resumes)?;

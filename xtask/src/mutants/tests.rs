@@ -250,6 +250,17 @@ fn accepted_survivors_are_matched_and_need_reasons() {
 }
 
 #[test]
+fn two_runs_do_not_share_a_copy() {
+    let directory = std::env::temp_dir().join(format!("xtask-mutants-{}", std::process::id()));
+    let first = build::take(&directory).unwrap();
+    let refused = build::take(&directory).unwrap_err();
+    assert!(refused.text().contains("already"), "{}", refused.text());
+    drop(first);
+    build::take(&directory).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn test_binaries_are_told_from_others() {
     let line = |kind: &str, test: bool| {
         format!(

@@ -136,6 +136,20 @@ pub(super) fn baseline(
     Ok(records)
 }
 
+/// Refuses programs that come by no mutant at all, of which each would count as a survivor.
+pub(super) fn check_reached(records: &[Record], directory: &Path) -> Result<(), Failure> {
+    let comes_by_none =
+        |record: &Record| record.reached.as_ref().is_some_and(|reached| reached.is_empty());
+    if !records.iter().all(comes_by_none) {
+        return Ok(());
+    }
+    Err(Failure::Broken(format!(
+        "no program comes by any mutant: something else has written to the copy of the sources; \
+         remove {0}/src and {0}/build, and let nothing write there while mutants are tried",
+        directory.display()
+    )))
+}
+
 /// The mutants that `program` comes by; none if it does not end well while that is noted.
 fn reached(
     program: &Program,
@@ -248,4 +262,22 @@ impl Work<'_> {
         }
         Ok(Verdict::Survived)
     }
+}
+
+#[test]
+fn programs_that_come_by_no_mutant_are_refused() {
+    let come_by = |all: &[Option<&[u32]>]| {
+        let record = |reached: &Option<&[u32]>| Record {
+            time: Duration::ZERO,
+            limit: Duration::ZERO,
+            reached: reached.map(|numbers| numbers.iter().copied().collect()),
+            counts: Mutex::default(),
+        };
+        let records: Vec<Record> = all.iter().map(record).collect();
+        check_reached(&records, Path::new("/x")).is_ok()
+    };
+    assert!(!come_by(&[Some(&[]), Some(&[])]));
+    assert!(come_by(&[Some(&[]), Some(&[7])]));
+    // That could not be found out.
+    assert!(come_by(&[Some(&[]), None]));
 }

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use conquest_flash::device::{Device, Limits, MemoryDevice};
@@ -54,6 +54,8 @@ pub struct Hooked {
     fua: bool,
     write: Hook,
     flush: Hook,
+    /// What happens whenever somebody asks where an erase block goes on.
+    pub in_each_next: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 fn run(hook: &Hook) -> io::Result<()> {
@@ -74,7 +76,8 @@ impl Hooked {
     pub fn over(device: Arc<dyn Device>, fua: bool) -> Hooked {
         let (write, flush, flush_takes) = (Hook::default(), Hook::default(), Duration::ZERO);
         let last = Mutex::default();
-        Hooked { device, counts: Arc::default(), flush_takes, last, fua, write, flush }
+        let (counts, in_each_next) = (Arc::default(), OnceLock::new());
+        Hooked { device, counts, flush_takes, last, fua, write, flush, in_each_next }
     }
 
     /// Lets `what` happen in the next write of whatever kind, before it takes effect.
@@ -128,6 +131,13 @@ impl Device for Hooked {
 
     fn discard(&self, at: u64, len: u64) -> io::Result<()> {
         self.device.discard(at, len)
+    }
+
+    fn next(&self, at: u64) -> io::Result<u64> {
+        if let Some(what) = self.in_each_next.get() {
+            what();
+        }
+        self.device.next(at)
     }
 
     fn enter(&self, writer: u64) -> io::Result<bool> {

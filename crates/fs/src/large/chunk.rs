@@ -142,8 +142,9 @@ pub(crate) fn retire<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, draft: &Draft) -
     push(tx, List::Untrimmed, at)
 }
 
-/// Stages that the volume is asked for no more of the file of `draft`, which gets another size, than
-/// that says. Who pushes pages learns of it in any case: some may be cut off that only the core has.
+/// Stages that the volume is asked for no more of the file of `draft`, which gets another size,
+/// than that says. Who pushes pages learns of it in any case: some may be cut off that only the
+/// core has.
 pub(crate) fn shorten<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, draft: &Draft) -> Result<()> {
     let Content::Large { chunk: at, .. } = draft.inode.content else {
         return Ok(());
