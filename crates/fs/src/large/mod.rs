@@ -1,12 +1,12 @@
 //! Large files: their data is on a volume (Conquest 2002, 3.2; DFS 2010, 3.3.1).
 //!
-//! A file that grows above the threshold gets a *chunk* of the volume's space ([`chunk`]), for as
+//! A file that grows above the threshold gets a *chunk* of the volume's space (`chunk.rs`), for as
 //! long as it exists: byte `x` of the file is byte `x` of the chunk. Pages of the file may be in
 //! the core, in a tree as other files have one; these take the place of what the volume has. So a
 //! small write changes pages in the core, as ever: it is one record, and nobody waits for a device.
-//! When there are many, and when the file is closed, they are pushed ([`push`]): written to the
+//! When there are many, and when the file is closed, they are pushed (`push.rs`): written to the
 //! volume, and then, by a record, taken out of the tree. A write of many whole pages goes to the
-//! volume at once ([`direct`]). Programs stay in the core, whatever their size (Conquest 2002,
+//! volume at once (`direct.rs`). Programs stay in the core, whatever their size (Conquest 2002,
 //! 3.2.1).
 //!
 //! The chunk has an *end*. The volume is not asked for what is behind it, so there may be anything:
@@ -16,11 +16,11 @@
 //!
 //! What the volume loses, it loses at once, while the core's records may not be durable: nothing
 //! behind the end is trimmed, or written, before that record is durable which has moved the end
-//! there; and nothing of a chunk that no file has ([`untrimmed`]). So who moves the end on, over
+//! there; and nothing of a chunk that no file has (`untrimmed.rs`). So who moves the end on, over
 //! what was cut off, waits for that.
 //!
 //! No lock of the region is held while the volume is asked. Who changes what it has of a file takes
-//! a *turn* ([`turn`]): those who write inside the end at once, all others each alone.
+//! a *turn* (`turn.rs`): those who write inside the end at once, all others each alone.
 
 mod allocate;
 pub(crate) mod chunk;
