@@ -88,14 +88,14 @@ fn smoke(targets: &str, experiments: &[&str], json: &Path) -> Value {
 fn targets_are_made_and_measured() {
     need_root();
     let scratch = Scratch::new();
-    let targets = "tmpfs,tmpfs-huge,ext2,ext3,ext4,fuse,logged";
+    let targets = "tmpfs,tmpfs-huge,ext2,ext3,ext4,fuse,logged,hybrid";
     let found = smoke(targets, &["sprite-large", "sync"], &scratch.join("made.json"));
     for target in found["targets"].as_array().unwrap() {
         let options = target["options"].to_string();
         let has_device = options.contains("MiB loop device");
         let name = target["target"].as_str().unwrap();
         assert_eq!(has_device, name.starts_with("ext"), "{target}");
-        let is_durable = has_device || name == "logged";
+        let is_durable = has_device || matches!(name, "logged" | "hybrid");
         assert!(options.len() > 10, "{target}");
         let survives = if is_durable { "power-after-sync" } else { "process" };
         assert_eq!(target["survives"], survives, "{target}");

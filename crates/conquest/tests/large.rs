@@ -195,6 +195,11 @@ fn as_child() {
         ["work", directory, seed, log] => {
             work(Path::new(directory), seed.parse().unwrap(), Path::new(log));
         }
+        ["hold", directory, sign] => {
+            let _store = alone(Path::new(directory));
+            std::fs::write(sign, b"").unwrap();
+            std::thread::sleep(Duration::from_secs(60));
+        }
         ["share", directory, number] => share(Path::new(directory), number.parse().unwrap()),
         other => panic!("{other:?}"),
     }
@@ -415,5 +420,37 @@ fn programs_stay_in_the_core() {
     assert_eq!(forms, ["Extent", "Large"]);
     assert!(read(&files, "/0") == program && read(&files, "/1") == program[4..]);
     drop(files);
+    store.detach().unwrap();
+}
+
+#[test]
+fn without_the_volume_small_files_are_there_and_large_ones_say_so() {
+    let place = Temporary::on_disk("gone");
+    let directory = made(&place);
+    let store = alone(&directory);
+    let files = store.files().unwrap();
+    write_file(store.fs(), "small", b"content");
+    let bytes = filler(1, 300_000);
+    open(&files, 0).write_all_at(&bytes, 0).unwrap();
+    drop(files);
+    store.sync().unwrap();
+    // Somebody else has it, so that the core stays.
+    let child = start(&["hold", text(&directory), text(&place.path().join("sign"))]);
+    support::await_file(&place.path().join("sign"));
+    store.detach().unwrap();
+    let (volume, elsewhere) = (directory.join("volume"), place.path().join("elsewhere"));
+    std::fs::rename(&volume, &elsewhere).unwrap();
+    let store = alone(&directory);
+    let files = store.files().unwrap();
+    assert_eq!(read(&files, "/small"), b"content");
+    let file = files.open("/0").unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 300_000);
+    let error = file.read_at(&mut [0; 10], 0).unwrap_err();
+    assert_eq!(error.raw_os_error(), libc::EIO);
+    assert!(error.to_string().contains("volume"), "{error}");
+    drop((file, files));
+    std::fs::rename(&elsewhere, &volume).unwrap();
+    assert!(read(&store.files().unwrap(), "/0") == bytes);
+    kill(child);
     store.detach().unwrap();
 }

@@ -12,6 +12,7 @@ use conquest_pm::{Core, Tx};
 use crate::Result;
 use crate::both::both;
 use crate::buffers::Buffers;
+use crate::cache::Cache;
 use crate::change::{Change, Step, Stop};
 use crate::clean::could;
 use crate::device::Device;
@@ -45,6 +46,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             queues: Mutex::default(),
             order: Order::default(),
             buffers: Buffers::default(),
+            cache: Cache::default(),
             packets: [const { OnceLock::new() }; index::RING as usize],
             standing: Mutex::default(),
             keeping: Keeping::default(),

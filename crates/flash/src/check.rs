@@ -36,7 +36,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let mut bytes = Vec::new();
         for extent in &extents {
             bytes.resize((extent.len * self.layout.unit) as usize, 0);
-            match self.read_units(extent.unit, &mut bytes) {
+            match self.read_units_anew(extent.unit, &mut bytes) {
                 Err(Error::Damaged { .. } | Error::Device { .. }) => found.push(Finding {
                     what: "what the map leads to",
                     of: extent.unit,

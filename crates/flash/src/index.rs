@@ -18,7 +18,7 @@ use crate::layout::Layout;
 /// The lock.
 pub(crate) const LOCK: u32 = 0;
 /// What this program makes and understands.
-pub(crate) const VERSION: u64 = 5;
+pub(crate) const VERSION: u64 = 6;
 /// Packets that the region keeps: each until it is on the device.
 pub(crate) const RING: u64 = 32;
 
@@ -155,6 +155,10 @@ pub(crate) enum Noted {
     Lives,
     /// The first of its lives.
     Life = 32,
+    /// Runs that the cache can have.
+    CacheRuns = 288,
+    /// The page with the places of those that it has.
+    CacheTable,
     /// Which device the first member is, of those that were it, plus 1; 0 if nobody has it.
     Stamps = 320,
     /// The first of the stand-ins.
@@ -163,7 +167,8 @@ pub(crate) enum Noted {
 
 /// Words of a life.
 const LIFE_WORDS: u64 = 4;
-const _: () = assert!(Noted::Life as u64 + LIVES_MAX as u64 * LIFE_WORDS <= Noted::Stamps as u64);
+const _: () =
+    assert!(Noted::Life as u64 + LIVES_MAX as u64 * LIFE_WORDS <= Noted::CacheRuns as u64);
 const _: () = assert!(Noted::Stamps as u64 + MIRRORS_MAX as u64 <= Noted::StandIns as u64);
 
 /// A word of a stand-in.
@@ -441,6 +446,7 @@ pub(crate) fn kind_table(layout: &Layout) -> KindTable {
         (kinds::SUMS, sums),
         (kinds::PACKET, Some(KindSpec::RUN)),
         (kinds::SEGMENTS, Some(KindSpec::RUN)),
+        (kinds::CACHED, Some(KindSpec::RUN)),
     ];
     for (kind, spec) in specs {
         if let Some(place) = table.get_mut(usize::from(kind.number())) {

@@ -83,6 +83,9 @@ pub(crate) const PACKET: Kind = kind(6);
 /// The table of segments: runs.
 pub(crate) const SEGMENTS: Kind = kind(7);
 
+/// What the cache has: runs.
+pub(crate) const CACHED: Kind = kind(10);
+
 /// The kinds of a region with nothing but maps.
 #[must_use]
 pub fn kinds() -> KindTable {

@@ -14,6 +14,7 @@ mod beside;
 mod both;
 mod buffers;
 mod build;
+mod cache;
 mod change;
 mod check;
 mod checkpoint;

@@ -29,13 +29,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use conquest_format::geometry::SUPERBLOCKS;
+use conquest_format::geometry::{SUPERBLOCKS, Shape};
 use conquest_format::superblock::SIZE;
 use conquest_format::volume::{Root, Superblock};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{Mapped, Medium, MediumKind, OsHost, Source};
 use conquest_pm::{Access as Attaching, Options, Region};
 
+use crate::cache::runs_of;
 use crate::device::{Access, Device, Exclusive, FileDevice};
 use crate::index::{Slot, Word, Words};
 use crate::members::{
@@ -53,6 +54,9 @@ pub struct OpenOptions {
     pub directory: PathBuf,
     /// Processes that can have it open at once, at least 2: who makes the index decides.
     pub processes: u32,
+    /// Bytes of its index that are a cache of what was read, at most 512 MiB; 0 for none: who makes
+    /// the index decides. It takes memory as it fills.
+    pub cache: u64,
     /// Whether a mirrored volume is opened without those of its members that are not named: they
     /// have failed from then on, and what only they have is lost.
     pub degraded: bool,
@@ -67,11 +71,12 @@ pub struct OpenOptions {
 pub type Through = fn(Arc<FileDevice>) -> std::io::Result<Arc<dyn Device>>;
 
 impl Default for OpenOptions {
-    /// In `/dev/shm`, for 64 processes, waiting for 10 seconds at most.
+    /// In `/dev/shm`, for 64 processes, without a cache, waiting for 10 seconds at most.
     fn default() -> OpenOptions {
         OpenOptions {
             directory: "/dev/shm".into(),
             processes: 64,
+            cache: 0,
             degraded: false,
             patience: Duration::from_secs(10),
             through: |device| Ok(device),
@@ -570,8 +575,10 @@ impl Opening<'_> {
         }
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let kinds = self.body.kinds();
+        let runs = runs_of(self.options.cache, self.body.layout().unit);
+        let shape = self.body.shape(self.options.processes);
         let new = NewRegion {
-            shape: self.body.shape(self.options.processes),
+            shape: Shape { max_groups: shape.max_groups + runs, ..shape },
             kinds,
             uuid: self.body.uuid(),
             created: since.as_nanos() as u64,
@@ -585,6 +592,7 @@ impl Opening<'_> {
             Error::Region(error) => named(&place, error),
             other => other,
         })?;
+        recovered.allow_cache(self.options.cache)?;
         drop(recovered);
         self.give(&place, &file)?;
         let (index, _) = self.index()?;

@@ -110,6 +110,20 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Reads whole units from `unit` on.
     pub(crate) fn read_units(&self, unit: u64, into: &mut [u8]) -> Result<()> {
+        self.read_units_by(unit, into, Self::read_by_cache)
+    }
+
+    /// The same from the devices, whatever the cache has.
+    pub(crate) fn read_units_anew(&self, unit: u64, into: &mut [u8]) -> Result<()> {
+        self.read_units_by(unit, into, Self::read_now)
+    }
+
+    fn read_units_by(
+        &self,
+        unit: u64,
+        into: &mut [u8],
+        read: impl Fn(&Self, &[Piece], &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
         self.check_health()?;
         let (mut at, mut rest) = (unit, into);
         while !rest.is_empty() {
@@ -117,14 +131,19 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let units: u64 = pieces.iter().map(|piece| piece.len).sum();
             let len = ((units * self.layout.unit) as usize).min(rest.len());
             let (now, behind) = rest.split_at_mut(len);
-            match pieces.as_slice() {
-                [piece] if !self.has_parts(piece) => self.read_piece(piece, now)?,
-                pieces => self.read_pieces(pieces, now)?,
-            }
+            read(self, &pieces, now)?;
             at += units;
             rest = behind;
         }
         Ok(())
+    }
+
+    /// Reads `pieces`, which follow each other, from where they are.
+    pub(crate) fn read_now(&self, pieces: &[Piece], into: &mut [u8]) -> Result<()> {
+        match pieces {
+            [piece] if !self.has_parts(piece) => self.read_piece(piece, into),
+            pieces => self.read_pieces(pieces, into),
+        }
     }
 
     pub(crate) fn read_piece(&self, piece: &Piece, into: &mut [u8]) -> Result<()> {

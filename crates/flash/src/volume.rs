@@ -8,6 +8,7 @@ use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Place};
 
 use crate::buffers::{Buffers, Lent};
+use crate::cache::Cache;
 use crate::device::{Device, Standing};
 use crate::index::{Count, RING, VERSION, Word, Words};
 use crate::keep::Keeping;
@@ -42,6 +43,8 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) flushes: (Mutex<()>, Condvar),
     /// Which process of a line of descent has opened it: what it holds is not its children's.
     pub(crate) life: Option<u32>,
+    /// What has been read, for who reads it again.
+    pub(crate) cache: Cache,
     /// How members of a mirror stand, as the device was told last.
     pub(crate) standing: Mutex<Standing>,
     /// The thread that works in the background.

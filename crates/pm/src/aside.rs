@@ -2,6 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
+use conquest_format::Offset;
+
 use crate::Result;
 use crate::core::Core;
 use crate::host::Host;
@@ -26,6 +28,22 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.memory.put(at, value, Ordering::Release);
         self.memory.write_back(at, conquest_format::WORD);
         self.memory.full_fence();
+        Ok(())
+    }
+
+    /// Stores `bytes` at `at`, and then `tag` in the word at `tag_at`, by which they are found: a
+    /// hint, on which nobody relies, because whoever finds it can tell whether it is right. Both
+    /// are in pages that a transaction has allocated for that. The tag is 0 meanwhile, so that who
+    /// finds what was there before is seldom misled. Others may do the same at once: then there is
+    /// a mixture. After a power failure there may be anything.
+    ///
+    /// # Errors
+    /// [`crate::Error::Failed`].
+    pub fn store_hint(&self, tag_at: Offset, tag: u64, at: Offset, bytes: &[u8]) -> Result<()> {
+        let _window = Window::open(&self.memory)?;
+        self.memory.put(tag_at, 0, Ordering::Release);
+        self.memory.put_bytes(at, bytes);
+        self.memory.put(tag_at, tag, Ordering::Release);
         Ok(())
     }
 

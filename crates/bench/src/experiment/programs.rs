@@ -341,6 +341,7 @@ impl Experiment for Program {
             | Name::Memory
             | Name::Conquest
             | Name::Logged
+            | Name::Hybrid
             | Name::Device(_) => Some("it has no directory, in which a program could work"),
             Name::Fuse | Name::Kernel(_) | Name::Directory(_) | Name::Twins(_) => {
                 (self.lack)(target)

@@ -21,13 +21,15 @@ pub(super) struct Logged {
     disk: PathBuf,
     backing: Option<Backing>,
     device: Option<Device>,
+    preset: Preset,
     options: Vec<String>,
 }
 
 impl Logged {
-    /// In the empty directory `directory`, which goes with it, with devices in the directory `disk`.
-    pub(super) fn new(directory: PathBuf, disk: PathBuf) -> Logged {
-        Logged { directory, disk, backing: None, device: None, options: Vec::new() }
+    /// In the empty directory `directory`, which goes with it, with devices in the directory
+    /// `disk`, of which the files that `preset` says are on the volume.
+    pub(super) fn new(directory: PathBuf, disk: PathBuf, preset: Preset) -> Logged {
+        Logged { directory, disk, backing: None, device: None, preset, options: Vec::new() }
     }
 
     /// A device of `bytes` bytes at least.
@@ -47,7 +49,9 @@ impl Target for Logged {
         self.remove()?;
         let core = store::room(need);
         kernel::available("logged", core + core / 8 + (64 << 20))?;
-        let bytes = (2 * core + (256 << 20)).next_multiple_of(1 << 20);
+        // Large files are written elsewhere before what they were is cleaned.
+        let large = if self.preset == Preset::Simfs { 0 } else { 2 * need.bytes };
+        let bytes = (2 * core + large + (256 << 20)).next_multiple_of(1 << 20);
         let device = self.device(bytes)?;
         let (path, is_direct) = (device.path.clone(), device.is_direct);
         store::give(&path, owner)?;
@@ -55,7 +59,7 @@ impl Target for Logged {
         let new = NewStore {
             core: CorePlace::Path(store::core(&self.directory)),
             size_max: core,
-            placement: Placement::of(Preset::Simfs),
+            placement: Placement::of(self.preset),
             volume: Some(VolumePlace::Devices { paths: vec![path], mirror: false }),
             sync,
             owner,

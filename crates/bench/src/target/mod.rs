@@ -15,6 +15,7 @@ mod twins;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use conquest::Preset;
 use rustix::fs::Access;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -67,8 +68,10 @@ pub enum Name {
     Memory,
     /// A store, by the library.
     Conquest,
-    /// A store with a volume, by the library.
+    /// A store with a volume, by the library: all files are in its core.
     Logged,
+    /// The same with large files on the volume.
+    Hybrid,
     /// A store, mounted.
     Fuse,
     /// A file system of the kernel, made on the spot.
@@ -83,12 +86,13 @@ pub enum Name {
 
 impl Name {
     /// All that need no path.
-    pub const ALL: [Name; 19] = [
+    pub const ALL: [Name; 20] = [
         Name::Null,
         Name::SystemCall,
         Name::Memory,
         Name::Conquest,
         Name::Logged,
+        Name::Hybrid,
         Name::Fuse,
         Name::Kernel(Kind::Ramfs),
         Name::Kernel(Kind::Tmpfs),
@@ -121,6 +125,7 @@ impl Name {
             Name::Memory => "memory".into(),
             Name::Conquest => "conquest".into(),
             Name::Logged => "logged".into(),
+            Name::Hybrid => "hybrid".into(),
             Name::Fuse => "fuse".into(),
             Name::Kernel(kind) => kind.id().into(),
             Name::Twins(kind) => twins_id(*kind).into(),
@@ -140,6 +145,7 @@ impl Name {
             Name::Logged => {
                 "a store in RAM that is durable on a volume, by the library; on a loop device on a disk"
             }
+            Name::Hybrid => "the same with the data of files above 1 MiB on the volume",
             Name::Fuse => "a store, mounted by conquest mount",
             Name::Kernel(kind) => kind.about(),
             Name::Twins(Kind::Ext3) => "ext3 (by the ext4 driver) on a volume and on a bare device",
@@ -157,8 +163,8 @@ impl Name {
         match self {
             Name::Null | Name::SystemCall | Name::Memory | Name::Directory(_) => None,
             Name::Conquest => None,
-            Name::Logged if !is_root => Some(ROOT_DEVICES.into()),
-            Name::Logged => device::lack(),
+            Name::Logged | Name::Hybrid if !is_root => Some(ROOT_DEVICES.into()),
+            Name::Logged | Name::Hybrid => device::lack(),
             Name::Fuse => lack_of_fuse(),
             Name::Twins(_) if !is_root => Some(ROOT_MOUNTS.into()),
             Name::Twins(kind) => kind.lack().or_else(lack_of_fuse),
@@ -253,7 +259,12 @@ pub fn target(
         Name::SystemCall => Box::new(floor::Floor(Answering::SystemCall)),
         Name::Memory => Box::new(floor::Floor(Answering::Memory)),
         Name::Conquest => Box::new(store::StoreTarget::new(place("conquest")?)),
-        Name::Logged => Box::new(logged::Logged::new(place("logged")?, making.disk.clone())),
+        Name::Logged | Name::Hybrid => {
+            let is_hybrid = *name == Name::Hybrid;
+            let preset = if is_hybrid { Preset::Conquest } else { Preset::Simfs };
+            let directory = place(if is_hybrid { "hybrid" } else { "logged" })?;
+            Box::new(logged::Logged::new(directory, making.disk.clone(), preset))
+        }
         Name::Fuse => {
             Box::new(mounted::Mounted::new(place("fuse")?, making.program.clone(), limit))
         }

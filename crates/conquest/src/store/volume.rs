@@ -22,6 +22,10 @@ pub(crate) type Image = conquest_image::Image<Mapped, OsHost>;
 
 /// Processes that can have a store's volume open at once.
 const PROCESSES: u32 = 256;
+/// Of the machine's RAM the cache of a volume has one part of so many at most.
+const CACHE_SHARE: u64 = 16;
+/// Bytes that it has at most.
+const CACHE_MOST: u64 = 512 << 20;
 /// Where the index of a volume is put: what every Linux system has for shared memory.
 const INDEX: &str = "/dev/shm";
 /// Bytes at both ends of a device that have to be zeros for it to be empty.
@@ -106,8 +110,12 @@ fn devices(directory: &Path, at: &VolumeAt) -> Vec<PathBuf> {
 
 /// Opens the volume `at` of the store in `directory`.
 pub(crate) fn open(directory: &Path, at: &VolumeAt) -> Result<Volume> {
-    let options =
-        OpenOptions { directory: at.index.clone(), processes: PROCESSES, ..OpenOptions::default() };
+    let options = OpenOptions {
+        directory: at.index.clone(),
+        processes: PROCESSES,
+        cache: (machine::memory()? / CACHE_SHARE).min(CACHE_MOST),
+        ..OpenOptions::default()
+    };
     let volume = Volume::open(&devices(directory, at), &options)?;
     let found = volume.identity().map_or(Id([0; 16]), |identity| Id(identity.uuid));
     if found == at.uuid {
