@@ -454,3 +454,26 @@ fn without_the_volume_small_files_are_there_and_large_ones_say_so() {
     kill(child);
     store.detach().unwrap();
 }
+
+#[test]
+fn nobody_waits_for_ever_for_what_is_behind_the_end() {
+    let place = Temporary::on_disk("tail");
+    let directory = made(&place);
+    let store = alone(&directory);
+    let files = store.files().unwrap();
+    // A program that has more space behind its end than may wait to be pushed, and is none later.
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).mode(0o755);
+    let file = files.open_with("/0", file).unwrap();
+    file.allocate(0..1100 * PAGE as u64, true).unwrap();
+    file.set_permissions(0o644).unwrap();
+    let bytes = filler(1, 200_000);
+    for (at, part) in (0..).step_by(PAGE).zip(bytes.chunks(PAGE)) {
+        file.write_all_at(part, at).unwrap();
+    }
+    file.close().unwrap();
+    assert!(read(&files, "/0") == bytes);
+    check(store.fs());
+    drop(files);
+    store.detach().unwrap();
+}

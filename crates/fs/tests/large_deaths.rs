@@ -455,3 +455,39 @@ fn what_lost_files_have_left_in_a_chunk_is_trimmed_when_it_is_used_again() {
     assert_eq!(space.pages(), 10);
     assert_eq!(files.stat(file(&files)).unwrap().blocks, 10 * 8);
 }
+
+/// What a file has past its end does not stay in the core.
+#[test]
+fn nothing_stays_in_the_core_of_what_was_pushed() {
+    let (image, space) = prepared(|_| Ok(()));
+    let geometry = Geometry::new(shape()).unwrap();
+    let memory = RecordingMemory::new(image, geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    let files = attach_to(DyingMemory::counting(memory.actor(1)), &world, 1, &space);
+    let (who, one) = (&root_user(), file(&files));
+    let before = files.core().pages_used();
+    // Growing allocates ahead.
+    (0..9).for_each(|page| write(&files, page * P, b'o', P).unwrap());
+    push(&files).unwrap();
+    assert_eq!(files.core().pages_used(), before + 1, "the slab of the chunk");
+    assert_eq!(files.stat(one).unwrap().blocks, 9 * 8);
+    truncate(&files, 0).unwrap();
+    // A program that has space of its own behind its end, and is none any more.
+    let two = files.create(who, files.root(), b"two", New::Regular, 0o755).unwrap();
+    let ahead = Allocate::Space { keeps_size: true };
+    files.allocate(who, two, ahead, 0, 300 * PAGE).unwrap();
+    files.set_mode(who, two, 0o644).unwrap();
+    for page in 0..9 {
+        let at = WriteAt::Offset(page * PAGE);
+        assert_eq!(files.write(who, two, at, &[b't'; P]).unwrap().1, PAGE);
+    }
+    files.push(two, Wait::Forever).unwrap();
+    assert_eq!(files.stat(two).unwrap().blocks, 300 * 8);
+    let mut bytes = vec![9; 9 * P];
+    files.truncate(who, two, 20 * PAGE).unwrap();
+    files.read_file(two, 0, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == b't'));
+    files.read_file(two, 9 * PAGE, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 0));
+    assert_eq!(files.check().unwrap().findings, []);
+}

@@ -1,6 +1,6 @@
 //! The space of a store's volume, in which the data of its large files is.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use conquest_access::Errno;
@@ -67,8 +67,9 @@ impl LargeSpace {
 
     /// Units that the core's image and its log have, as they were counted a moment ago.
     fn count_image(&self, volume: &Volume) -> conquest_flash::Result<u64> {
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((when, units)) = *counted
+        // Never waiting for it: in a forked child nobody may have it. Then it is counted anew.
+        let counted = self.counted.try_lock().ok();
+        if let Some((when, units)) = counted.as_deref().copied().flatten()
             && when.elapsed() < COUNTED_FOR
         {
             return Ok(units);
@@ -80,7 +81,9 @@ impl LargeSpace {
             at = first + count;
         }
         let units = blocks * BLOCK / volume.unit();
-        *counted = Some((Instant::now(), units));
+        if let Some(mut counted) = counted {
+            *counted = Some((Instant::now(), units));
+        }
         Ok(units)
     }
 

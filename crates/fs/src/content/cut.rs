@@ -160,8 +160,8 @@ pub(crate) fn stage_trim<M: Memory, H: Host>(
     draft: Draft,
 ) -> Result<Attempt<()>> {
     match draft.inode.content {
-        // Growing never allocates ahead elsewhere.
-        Content::Extent { .. } => cut_or_intend(tx, draft),
+        // Growing never allocates ahead elsewhere, but a large file may have been one.
+        Content::Extent { .. } | Content::Large { .. } => cut_or_intend(tx, draft),
         _ => Ok(Attempt::Done(())),
     }
 }

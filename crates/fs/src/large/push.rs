@@ -3,12 +3,13 @@
 use conquest_format::PAGE;
 use conquest_format::fs::chunk::Chunk;
 use conquest_format::fs::tree::SLOTS;
-use conquest_format::inode::Content;
+use conquest_format::inode::{Content, flag};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Tx, View};
 
-use crate::content::{clear, pages_in_core, punch};
+use crate::content::{clear, pages_in_core, punch, stage_trim};
+use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, load};
 use crate::large::{PAGE_BLOCKS, chunk};
 use crate::locks::{Mode, Wait};
@@ -79,12 +80,26 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             return Ok(());
         }
         self.in_turn(file, Mode::Exclusive, wait, || {
+            self.drop_tail(file)?;
             let mut from = 0;
             while let Some(batch) = self.copy_batch(file, from)? {
                 from = batch.end();
                 self.push_batch(file, batch)?;
             }
             Ok(())
+        })
+    }
+
+    /// Frees what `file` has in the core past its end, unless that was asked for.
+    fn drop_tail(&self, file: FileId) -> Result<()> {
+        self.run(|tx| {
+            self.lock(tx, false, [Some(file)])?;
+            let mut draft = Draft::open(tx, file)?;
+            if draft.inode.flags & flag::KEEPS_TAIL != 0 {
+                return Ok(Attempt::Done(()));
+            }
+            draft.is_told = true;
+            stage_trim(tx, draft)
         })
     }
 
@@ -103,7 +118,6 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 let inside = inode.size.saturating_sub(page * PAGE).min(PAGE);
                 out.get_mut(inside as usize..).unwrap_or_default().fill(0);
             }
-            // What is past the size is nothing.
             let pages: Vec<u64> = places.iter().map(|(page, _)| *page).collect();
             let (size, change) = (inode.size, inode.change);
             Ok((!pages.is_empty()).then_some(Batch { chunk, size, change, pages, bytes }))
@@ -113,11 +127,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Writes what is in `batch` to the volume, and takes it out of the core. The caller has the
     /// turn, alone.
-    fn push_batch(&self, file: FileId, mut batch: Batch) -> Result<()> {
-        let past = batch.size.div_ceil(PAGE);
-        let inside = batch.pages.partition_point(|page| *page < past);
-        batch.pages.truncate(inside);
-        batch.bytes.truncate(inside * PAGE as usize);
+    fn push_batch(&self, file: FileId, batch: Batch) -> Result<()> {
         let fresh = self.with_space_made(|| self.write_batch(file, &batch))?;
         self.forget_pushed(file, &batch, fresh)
     }
@@ -166,20 +176,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let Content::Large { chunk: at, .. } = draft.inode.content else {
             return Ok(());
         };
-        let past = draft.inode.size.div_ceil(PAGE);
         let chunk = chunk::load(&tx, at)?;
         if chunk.version != batch.chunk.version {
             // Something was cut off since the pages were copied: there may be other bytes now.
             return Ok(());
         }
-        let end = chunk.end.max(batch.end().min(past));
+        let end = chunk.end.max(batch.end());
         let allocated = (chunk.allocated + fresh).min(end);
         let version = chunk.version + 1;
         chunk::store(&mut tx, at, &Chunk { end, allocated, version, ..chunk })?;
-        if batch.end() > past {
-            // It was cut off meanwhile: what was written there is nobody's.
-            chunk::push(&mut tx, chunk::List::Untrimmed, at)?;
-        }
         let mut gone = self.unchanged(&tx, &draft, batch)?;
         // The last pages first: what is left to do is the beginning of the list.
         while let Some(run) = last_run(&gone) {
