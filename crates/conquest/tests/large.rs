@@ -195,6 +195,22 @@ fn as_child() {
         ["work", directory, seed, log] => {
             work(Path::new(directory), seed.parse().unwrap(), Path::new(log));
         }
+        ["drop", directory, sign] => {
+            let store = alone(Path::new(directory));
+            let files = store.files().unwrap();
+            (0..2).for_each(|file| {
+                open(&files, file).write_all_at(&filler(file, 300_000), 0).unwrap();
+            });
+            store.sync().unwrap();
+            files.remove_file("/0").unwrap();
+            open(&files, 1).set_len(0).unwrap();
+            store.fs().trim_chunks().unwrap();
+            // So much that the volume flushes what was done before, too.
+            let (other, bytes) = (open(&files, 2), filler(7, 2 << 20));
+            (0..50).for_each(|_| other.write_all_at(&bytes, 0).unwrap());
+            std::fs::write(sign, b"").unwrap();
+            std::thread::sleep(Duration::from_secs(60));
+        }
         ["hold", directory, sign] => {
             let _store = alone(Path::new(directory));
             std::fs::write(sign, b"").unwrap();
@@ -474,6 +490,25 @@ fn nobody_waits_for_ever_for_what_is_behind_the_end() {
     file.close().unwrap();
     assert!(read(&files, "/0") == bytes);
     check(store.fs());
+    drop(files);
+    store.detach().unwrap();
+}
+
+#[test]
+fn nothing_is_trimmed_that_a_power_cut_brings_back() {
+    let place = Temporary::on_disk("drop");
+    let (directory, sign) = (made(&place), place.path().join("sign"));
+    let child = start(&["drop", text(&directory), text(&sign)]);
+    support::await_file(&sign);
+    kill(child);
+    power_cut(&directory);
+    let store = alone(&directory);
+    let files = store.files().unwrap();
+    if files.metadata("/0").is_ok() {
+        assert!(read(&files, "/0") == filler(0, 300_000));
+    }
+    let cut = read(&files, "/1");
+    assert!(cut.is_empty() || cut == filler(1, 300_000));
     drop(files);
     store.detach().unwrap();
 }
