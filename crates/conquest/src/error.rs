@@ -393,6 +393,19 @@ pub enum Error {
         /// Bytes free.
         available: u64,
     },
+    /// There is no room for a volume.
+    #[error(
+        "{path}: {wanted} bytes are needed for the volume, {available} are free; ask for less with \
+         --size-max, name a place with --volume, or do without by --volume none"
+    )]
+    NoRoomForVolume {
+        /// Where it was to be.
+        path: PathBuf,
+        /// Bytes needed.
+        wanted: u64,
+        /// Bytes free.
+        available: u64,
+    },
     /// A device or a region that the copy does not fit on.
     #[error(
         "{core}: has {found} bytes, the saved region needs {expected}: a region keeps its shape \
@@ -474,7 +487,10 @@ impl Error {
             | Error::OriginalLives { .. }
             | Error::CopyOfAnother { .. }
             | Error::CoreNewer { .. } => libc::ESTALE,
-            Error::NoPlace { .. } | Error::NoRoom { .. } | Error::TooSmall { .. } => libc::ENOSPC,
+            Error::NoPlace { .. }
+            | Error::NoRoom { .. }
+            | Error::NoRoomForVolume { .. }
+            | Error::TooSmall { .. } => libc::ENOSPC,
             Error::Untrusted { .. } => libc::EPERM,
             Error::Medium { .. } | Error::Range { .. } | Error::NotACopy { .. } => libc::EINVAL,
             Error::NoIdMap { .. } | Error::NoId { .. } => libc::EINVAL,

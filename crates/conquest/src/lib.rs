@@ -66,7 +66,7 @@ pub use id::Id;
 pub use name::Name;
 pub use store::attached::Attached;
 pub use store::info::{Info, Survives, Usage, VolumeStands};
-pub use store::keeper::{Program as KeeperProgram, keep};
+pub use store::keeper::{Program as KeeperProgram, keep, keeper_of};
 pub use store::new::{CorePlace, Medium, NewStore, Placement, Preset, VolumePlace};
 pub use store::sync_mode::SyncMode;
 pub use store::{Attach, Store};

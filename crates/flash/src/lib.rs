@@ -64,6 +64,7 @@ mod verify;
 mod volume;
 mod writer;
 mod writes;
+mod zeros;
 
 pub use check::Finding;
 pub use error::{Error, Result};

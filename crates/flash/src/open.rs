@@ -67,6 +67,11 @@ pub struct OpenOptions {
     pub through: Through,
 }
 
+/// Those of the region of an index: it takes memory as the volume gets full.
+fn region_options() -> Options<Mapped, OsHost> {
+    Options { growth_groups: GROWTH, ..Options::default() }
+}
+
 /// Makes of a device what a volume uses for it, which knows the same writers.
 pub type Through = fn(Arc<FileDevice>) -> std::io::Result<Arc<dyn Device>>;
 
@@ -86,6 +91,8 @@ impl Default for OpenOptions {
 
 /// Pauses between looks at what others do.
 const PAUSE: Duration = Duration::from_millis(2);
+/// Groups of 2 MiB by which an index grows.
+const GROWTH: u64 = 2;
 /// Longest wait of those who make a volume of devices that nobody should have.
 const BRIEFLY: Duration = Duration::from_secs(1);
 /// Times that an index is made, for those that are lost at once.
@@ -428,7 +435,7 @@ impl<'o> Opening<'o> {
         }
         let source = Source::Descriptor(OwnedFd::from(file));
         let kinds = self.body.kinds();
-        let core = match Region::open(source, &kinds, Attaching::default(), Options::default()) {
+        let core = match Region::open(source, &kinds, Attaching::default(), region_options()) {
             Ok(core) => core,
             Err(error) if is_defect(&error) => return Ok(Found::Useless(error.into())),
             Err(error) => return Err(error.into()),
@@ -585,7 +592,7 @@ impl Opening<'_> {
             groups: 1,
         };
         Region::create(again()?, 0o600, &new).map_err(|error| named(&place, error))?;
-        let core = Region::open(again()?, &kinds, Attaching::default(), Options::default())
+        let core = Region::open(again()?, &kinds, Attaching::default(), region_options())
             .map_err(|error| named(&place, error))?;
         // It is joined again by its name, for messages.
         let recovered = Volume::recover(core, &self.body).map_err(|error| match error {

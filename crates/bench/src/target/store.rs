@@ -50,6 +50,7 @@ pub(crate) fn make(directory: &Path, need: Need, owner: Option<(u32, u32)>) -> R
         placement: Placement::of(Preset::Simfs),
         owner,
         root_mode: 0o777,
+        volume: None,
         ..NewStore::default()
     };
     Store::make(directory, &new)

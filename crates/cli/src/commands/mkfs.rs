@@ -15,28 +15,31 @@ use crate::size;
 /// Make a store.
 #[derive(Args)]
 #[command(
-    after_help = "A store is a directory. Its core, which holds everything, is put into shared RAM
-unless --core names a file or a device of persistent memory.
+    after_help = "A store is a directory. Its core, with all metadata and small files, is put into
+shared RAM unless --core names a file or a device of persistent memory. With a volume, a core in RAM
+outlives power failures, and large files take no RAM; on a disk, the directory has one by itself.
 
 Examples:
   conquest mkfs store
-  conquest mkfs --size-max 8G store
   conquest mkfs --size-max 2G --volume 8G store
+  conquest mkfs --volume none store
   conquest mkfs --core /mnt/pmem/core --medium dax /srv/store"
 )]
 pub(crate) struct Mkfs {
     /// File or device for the core.
     #[arg(long, value_name = "PATH")]
     core: Option<PathBuf>,
-    /// Most bytes that it may grow to, for life [default: half of the RAM, or what there is].
+    /// Most bytes that it may grow to, for life [default: half of the RAM, or what there is room
+    /// for].
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     size_max: Option<u64>,
     /// Bytes that it has from the start [default: 16M].
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     size: Option<u64>,
-    /// A volume on which a core in RAM outlives a power failure: a file of SIZE in the store's
-    /// directory, or devices.
-    #[arg(long, value_name = "SIZE|PATH")]
+    /// A volume, on which a core in RAM outlives a power failure: a file of SIZE in the store's
+    /// directory, or devices, or none [default: where the directory is on a disk, a file, of four
+    /// times what the core may grow to, or a quarter of what is free].
+    #[arg(long, value_name = "SIZE|PATH|none")]
     volume: Vec<OsString>,
     /// Keep all of the volume on each of several devices.
     #[arg(long, requires = "volume")]
@@ -44,7 +47,7 @@ pub(crate) struct Mkfs {
     /// When what was done is durable on the volume: after a time at the latest, when somebody asks
     /// for it (fsync), or always before an operation returns [default: interval=1s].
     #[arg(long, value_name = "interval=TIME|fsync|always", default_value_t = SyncMode::default(),
-          requires = "volume", hide_default_value = true)]
+          hide_default_value = true)]
     sync: SyncMode,
     /// What the core is kept on: auto, ram, battery, dax, disk, logged.
     #[arg(long, default_value_t = Medium::Auto)]
@@ -57,7 +60,7 @@ pub(crate) struct Mkfs {
     threshold: Option<u64>,
     /// Bytes of the volume's space for each large file: a power of two from 1G to 1E, and what such
     /// a file can have at most [default: 16T].
-    #[arg(long, value_parser = size::parse, value_name = "SIZE", requires = "volume")]
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     chunk: Option<u64>,
     /// Most bytes in a regular file.
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
@@ -115,7 +118,8 @@ impl Mkfs {
 fn volume(args: &Mkfs) -> Result<Option<VolumePlace>> {
     let size = |text: &OsString| text.to_str().and_then(|text| size::parse(text).ok());
     match args.volume.as_slice() {
-        [] => Ok(None),
+        [] => Ok(Some(VolumePlace::Auto)),
+        [one] if one == "none" && !args.mirror => Ok(None),
         [one] if size(one).is_some() && !args.mirror => {
             Ok(Some(VolumePlace::Size(size(one).unwrap_or(0))))
         }

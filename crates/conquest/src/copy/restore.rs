@@ -74,6 +74,7 @@ fn new_store(directory: &Path, options: &RestoreOptions<'_>, settings: &Settings
         owner,
         mode: if mode == 0 { 0o600 } else { mode },
         force: options.force,
+        volume: None,
         ..NewStore::default()
     }
 }

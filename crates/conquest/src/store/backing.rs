@@ -56,7 +56,7 @@ impl Backing {
 
     /// Whether the store has a keeper.
     pub(crate) fn has_keeper(&self) -> bool {
-        keeper::present(&self.directory).is_some()
+        keeper::keeper_of(&self.directory).is_some()
     }
 
     /// Sees to it that there is a keeper.

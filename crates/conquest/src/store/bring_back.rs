@@ -76,6 +76,7 @@ fn as_it_was(directory: &Path, settings: &Settings) -> Result<NewStore> {
         medium: settings.medium,
         owner: Some((found.uid(), found.gid())),
         mode: found.mode() & 0o777,
+        volume: None,
         ..NewStore::default()
     })
 }

@@ -4,8 +4,7 @@ use std::fs::{DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use conquest_pm::media::MediumKind;
-
+use super::default_volume::is_on_disk;
 use super::directory::CORE;
 use super::new::NewStore;
 use super::place::{CoreFile, Space, probe};
@@ -23,10 +22,8 @@ const NEVER: &str = "never";
 /// a directory of the user's own, under the store's UUID.
 pub(crate) fn choose(directory: &Path, new: &NewStore, uuid: Id, size: u64) -> Result<CoreFile> {
     let here = directory.join(CORE);
-    match probe(&here) {
-        Ok(MediumKind::Disk { .. }) | Err(Error::Core(conquest_pm::Error::Unsharable { .. })) => {}
-        Ok(kind) => return Ok(CoreFile { path: here, is_linked: false, kind }),
-        Err(error) => return Err(error),
+    if !is_on_disk(&here)? {
+        return Ok(CoreFile { kind: probe(&here)?, path: here, is_linked: false });
     }
     let mut reasons = Vec::new();
     for candidate in candidates()? {

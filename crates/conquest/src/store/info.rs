@@ -178,7 +178,8 @@ impl Store {
         let core = self.fs().core();
         let memory = core.memory();
         let settings = &self.settings;
-        let mut notes = self.notes();
+        let volume = self.volume_stands();
+        let mut notes = self.notes(volume.as_ref());
         let superblock = region::superblock(core);
         let (generation, tag) = match &superblock {
             Ok(superblock) => (superblock.attach_generation, superblock.tag()),
@@ -209,7 +210,7 @@ impl Store {
             shape: core.geometry().shape(),
             attach_generation: generation,
             was_dirty: self.was_dirty,
-            volume: self.volume_stands(),
+            volume,
             attached: who,
             notes,
         }
@@ -227,20 +228,20 @@ impl Store {
             durable: core.durable(),
             lag_bytes: lag.bytes,
             lag: lag.age.unwrap_or_default(),
-            keeper: keeper::present(&self.directory),
+            keeper: keeper::keeper_soon(&self.directory),
             incarnation: core.incarnation(),
             was_brought_back: self.was_brought_back,
         })
     }
 
-    fn notes(&self) -> Vec<String> {
+    fn notes(&self, volume: Option<&VolumeStands>) -> Vec<String> {
         let memory = self.fs().core().memory();
         let mut notes: Vec<String> = memory.kind().note().map(str::to_owned).into_iter().collect();
-        match &self.settings.volume {
+        match volume {
             None => {
                 notes.push("it has no volume: files of any size are kept in the core".to_owned());
             }
-            Some(_) if keeper::present(&self.directory).is_none() => notes.push(
+            Some(stands) if stands.keeper.is_none() => notes.push(
                 "it has no keeper: what was done since the last fsync may be lost in a power \
                  failure, however long ago that was (put the program conquest on PATH, or name it \
                  in CONQUEST_PROGRAM)"

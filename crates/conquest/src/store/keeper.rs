@@ -80,7 +80,8 @@ fn open_lock(directory: &Path) -> Result<File> {
 
 /// The process that keeps the store in `directory`, as it says; 0 if it did not. None if there is
 /// no keeper.
-pub(crate) fn present(directory: &Path) -> Option<u32> {
+#[must_use]
+pub fn keeper_of(directory: &Path) -> Option<u32> {
     // Whatever has the name, nobody waits for it.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut options = File::options();
@@ -95,10 +96,23 @@ pub(crate) fn present(directory: &Path) -> Option<u32> {
     }
 }
 
+/// [`keeper_of`], or who has just been started to be it.
+pub(crate) fn keeper_soon(directory: &Path) -> Option<u32> {
+    let since = Instant::now();
+    loop {
+        let found = keeper_of(directory);
+        // Who has the lock for a moment is one who looks, or has not said who he is.
+        if found.is_some_and(|process| process > 0) || since.elapsed() > LOOKED_AT {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Sees to it that the store in `directory` has a keeper, which is `program`; whether it will have
 /// one. Waits until it has been started, not until it is at work.
 pub(crate) fn ensure(directory: &Path, program: &Program) -> bool {
-    if present(directory).is_some() {
+    if keeper_of(directory).is_some() {
         return true;
     }
     let Some(path) = program.path() else {
@@ -170,6 +184,9 @@ fn lock_alone(directory: &Path, mut lock: &File) -> Result<bool> {
     Ok(true)
 }
 
+/// Bytes of a volume's file that are written ahead of those who use them.
+const ZEROS_AHEAD: u64 = 64 << 20;
+
 struct Keeper<'s> {
     store: &'s Store,
     image: &'s super::volume::Image,
@@ -193,6 +210,7 @@ impl Keeper<'_> {
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
                 self.checkpoint_if_long()?;
+                self.image.volume().write_zeros_ahead(ZEROS_AHEAD)?;
                 idle = if core.is_anyone_else_at_work()? { 0 } else { idle + 1 };
             }
         }

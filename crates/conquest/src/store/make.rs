@@ -27,7 +27,7 @@ use super::region::{self, Hold};
 use super::settings::{Home, Live, Settings, VolumeAt};
 use super::shape::{groups_in, shape, shape_within, with_log, within};
 use super::volume::{self, Image, Volume};
-use super::{Store, bytes, default_place, grow};
+use super::{Store, bytes, default_place, default_volume, grow};
 use crate::error::failed;
 use crate::store::attached::Names;
 use crate::{Error, Id, Result, machine};
@@ -59,11 +59,14 @@ impl Store {
         directory::prepare(directory, new)?;
         let directory = absolute(directory);
         let lock = StoreLock::take(&directory, "making it", PATIENCE)?;
-        let mut maker = Maker::new(&directory, new);
-        let made = lock.own(&directory, new.mode, new.owner).and_then(|()| maker.make());
-        if made.is_err() {
+        let made = lock.own(&directory, new.mode, new.owner).and_then(|()| {
+            clear_the_way(&directory, new)?;
+            let new = default_volume::decided(&directory, new)?;
+            let mut maker = Maker::new(&directory, &new);
             // The error to report is the first one.
-            maker.undo();
+            maker.make().inspect_err(|_| maker.undo())
+        });
+        if made.is_err() {
             if is_new {
                 let _removed = directory::remove(&directory.join(LOCK));
                 let _removed = std::fs::remove_dir(&directory);
@@ -94,13 +97,6 @@ impl<'n> Maker<'n> {
 
     fn make(&mut self) -> Result<()> {
         let (directory, new) = (self.directory, self.new);
-        if directory.join(SETTINGS).exists() {
-            if !new.force {
-                return Err(Error::Exists { directory: directory.to_owned() });
-            }
-            clear_store(directory)?;
-        }
-        clear_unfinished(directory)?;
         let uuid = Id::random().map_err(failed(directory, "ask for random numbers"))?;
         let file = match &new.core {
             CorePlace::Default => {
@@ -317,6 +313,17 @@ fn sizes(new: &NewStore, file: &CoreFile, medium: Medium) -> Result<(Shape, u64)
     let size = if new.size == 0 { SIZE_DEFAULT.min((most / 2).max(GROUP)) } else { new.size };
     within("bytes for which there is space from the start", size, 1, most)?;
     Ok((shape, groups_in(size)))
+}
+
+/// Removes the store that is in `directory`, if it is to be replaced, and what a death left there.
+fn clear_the_way(directory: &Path, new: &NewStore) -> Result<()> {
+    if directory.join(SETTINGS).exists() {
+        if !new.force {
+            return Err(Error::Exists { directory: directory.to_owned() });
+        }
+        clear_store(directory)?;
+    }
+    clear_unfinished(directory)
 }
 
 /// Removes the store in `directory`, which nobody may have attached.

@@ -6,6 +6,7 @@ pub(crate) mod backing;
 pub(crate) mod bring_back;
 pub(crate) mod bytes;
 pub(crate) mod default_place;
+mod default_volume;
 mod destroy;
 pub(crate) mod directory;
 mod grow;

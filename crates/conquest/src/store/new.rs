@@ -156,7 +156,11 @@ impl Default for Placement {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum VolumePlace {
-    /// A file of so many bytes in the store's directory, all of which is written.
+    /// If the core is in RAM, and the store's directory on a disk, a file there: four times what
+    /// the core may grow to, unless that is more than a quarter of the space that is free; otherwise
+    /// none.
+    Auto,
+    /// A file of so many bytes in the store's directory, which has its space from the start.
     Size(u64),
     /// These: block devices and files that are there, which must be empty unless what is in the way
     /// is lost by the user's wish.
@@ -174,8 +178,8 @@ pub struct NewStore {
     /// Where its core is put.
     pub core: CorePlace,
     /// Bytes of files and metadata to which the core may grow; fixed for the store's life. 0 for
-    /// half of the machine's RAM, or of what the core's file system has, if that is less; on a
-    /// device, all of it. What manages them comes on top, 1 or 2 in a hundred.
+    /// half of the machine's RAM, or of what the core's file system has, if that is less, and less
+    /// than a volume that is chosen by itself has room for; on a device, all of it. What manages them comes on top, 1 or 2 in a hundred.
     pub size_max: u64,
     /// Bytes for which there is space from the start. 0 for 16 MiB, or half of that
     /// maximum if it is less.
@@ -220,7 +224,7 @@ impl Default for NewStore {
             size_max: 0,
             size: 0,
             medium: Medium::Auto,
-            volume: None,
+            volume: Some(VolumePlace::Auto),
             sync: SyncMode::default(),
             file_size_max: i64::MAX as u64,
             reserve: 1,

@@ -26,6 +26,9 @@ const PROCESSES: u32 = 256;
 const CACHE_SHARE: u64 = 16;
 /// Bytes that it has at most.
 const CACHE_MOST: u64 = 512 << 20;
+/// Bytes of a volume's file that are written when it is made. The keeper goes on with that as
+/// they are used.
+const WRITTEN: u64 = 64 << 20;
 /// Where the index of a volume is put: what every Linux system has for shared memory.
 const INDEX: &str = "/dev/shm";
 /// Bytes at both ends of a device that have to be zeros for it to be empty.
@@ -40,7 +43,7 @@ pub(crate) fn planned(directory: &Path, new: &NewStore) -> Result<Option<VolumeA
     };
     let uuid = Id::random().map_err(failed(directory, "ask for random numbers"))?;
     let devices = match place {
-        VolumePlace::Size(_) => vec![PathBuf::from(VOLUME)],
+        VolumePlace::Auto | VolumePlace::Size(_) => vec![PathBuf::from(VOLUME)],
         VolumePlace::Devices { paths, .. } => {
             let from_root = |path: &PathBuf| {
                 let path = std::fs::canonicalize(path).map_err(failed(path, "find it"))?;
@@ -80,7 +83,8 @@ pub(crate) fn make(
     made.push(temporary.clone());
     directory::remove(&temporary)?;
     let size = size.next_multiple_of(UNIT);
-    let file = FileDevice::create(&temporary, size, new.mode & 0o777, &mut |_| {});
+    let mode = new.mode & 0o777;
+    let file = FileDevice::create_reserved(&temporary, size, WRITTEN, mode, &mut |_| {});
     drop(file.map_err(failed(&temporary, "make the volume"))?);
     let opened = std::fs::File::open(&temporary).map_err(failed(&temporary, "open it"))?;
     directory::own(&temporary, &opened, new.mode, new.owner)?;

@@ -110,6 +110,7 @@ pub fn small() -> NewStore {
         lanes: 4,
         slots: 16,
         locks: 64,
+        volume: None,
         ..NewStore::default()
     }
 }

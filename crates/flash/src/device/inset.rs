@@ -70,6 +70,10 @@ impl Device for Inset {
         self.device.is_blank(self.place(at, len)?, len)
     }
 
+    fn is_written(&self, at: u64, len: u64) -> io::Result<bool> {
+        self.device.is_written(self.place(at, len)?, len)
+    }
+
     fn copies(&self) -> u32 {
         self.device.copies()
     }

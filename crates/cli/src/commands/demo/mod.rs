@@ -1,6 +1,8 @@
 //! `conquest demo`: shows on this machine what a store does, and checks it.
 
+mod large;
 mod model;
+mod power;
 mod scratch;
 mod sources;
 pub(crate) mod worker;
@@ -10,7 +12,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use conquest::{NewStore, Store};
+use conquest::{Id, NewStore, Store};
+use conquest_format::GROUP;
+use conquest_fsck::Finding;
 
 use crate::copy::{Compared, Existing, Job, Keep, Options, Side, Totals, compare};
 use crate::place;
@@ -23,14 +27,16 @@ use crate::tree::{Bits, Host, Inner, New, Tree};
 use model::{Op, World};
 use scratch::Scratch;
 use sources::Source;
-use worker::Crew;
+use worker::{Crew, Done};
 
-/// Show what a store does: a real tree in, processes killed, everything compared.
+/// Show what a store does: a real tree in, processes killed, the power cut, everything compared.
 ///
-/// Makes a store in RAM and throws it away at the end. A tree of files is brought in; processes
-/// that work on the store are killed in the middle of it; what they had acknowledged is compared
-/// with what is there, the store is checked, and the tree is brought out again and compared with
-/// the original. Needs no privileges. The exit code is 1 if anything differs.
+/// Makes a store like those of `conquest mkfs`, and throws it away at the end. A tree of files is
+/// brought in, and a large file; processes that work on the store are killed in the middle of it,
+/// and what they had acknowledged is compared with what is there. Then all that the store has in
+/// RAM is taken away, too, as a power failure does: what was synced must come back, and what else
+/// does must be what was done first. The store is checked, and the tree is brought out again and
+/// compared with the original. Needs no privileges. The exit code is 1 if anything differs.
 #[derive(Args)]
 #[command(after_help = "Example:
   conquest demo --tree ~/src --rounds 20")]
@@ -41,6 +47,9 @@ pub(crate) struct Demo {
     /// Times that processes are killed.
     #[arg(long, default_value_t = 12)]
     rounds: u32,
+    /// Times that the power is cut.
+    #[arg(long, default_value_t = 4)]
+    power_cuts: u32,
     /// Processes that work, and are killed, at the same time.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     processes: u32,
@@ -94,19 +103,45 @@ fn show(args: &Demo, report: &Report) -> Result<u64> {
     let begin = Instant::now();
     let new = NewStore { size_max: room.next_multiple_of(2 << 20), ..NewStore::default() };
     Store::make(&directory, &new)?;
-    tell(format_args!(
-        "made a store for {} in {}, {}",
-        human(new.size_max),
-        place::host_label(&scratch.core()),
-        milliseconds(begin.elapsed())
-    ));
+    let took = begin.elapsed();
+    let volume = describe(&directory, &scratch, took)?;
     bring_in(&directory, &source, report)?;
-    let mut differences = kill(args, &directory, report)?;
+    let mut rng = Rng::new(seed(args));
+    large::make(&directory)?;
+    let mut differences = kill(args, &mut rng, &directory, report)?;
+    match volume {
+        Some(volume) => differences += cut_power(args, &mut rng, &scratch, volume, report)?,
+        None => tell(format_args!("no power is cut: a store in RAM alone does not outlive that")),
+    }
+    differences += large::compare(&directory, report)?;
     differences += bring_out(&directory, &source, scratch.path(), report)?;
     let begin = Instant::now();
     scratch.remove()?;
     tell(format_args!("removed everything, {}", milliseconds(begin.elapsed())));
     Ok(differences)
+}
+
+/// Says what was made: the identity of the store's volume, if it has one.
+fn describe(directory: &Path, scratch: &Scratch, took: Duration) -> Result<Option<Id>> {
+    let store = crate::session::attach(directory)?;
+    let info = store.info();
+    tell(format_args!(
+        "made a store in {}, {}\n  its core, for up to {} of metadata and small files, is {}",
+        place::host_label(scratch.path()),
+        milliseconds(took),
+        human(info.shape.max_groups * GROUP),
+        place::host_label(&scratch.core()),
+    ));
+    if let Some(volume) = info.volume.as_ref().and_then(|volume| volume.devices.first()) {
+        let bytes = std::fs::metadata(volume).map_or(0, |found| found.len());
+        tell(format_args!(
+            "  its volume, for large files and what makes the core durable, is {}, {}",
+            place::host_label(volume),
+            human(bytes)
+        ));
+    }
+    store.detach()?;
+    Ok(info.volume.map(|volume| volume.uuid))
 }
 
 const WHOLE: Options = Options {
@@ -154,44 +189,37 @@ fn name_of(part: &Path) -> Vec<u8> {
     part.file_name().map_or(b"tree".to_vec(), |name| name.as_encoded_bytes().to_vec())
 }
 
-/// Kills processes at work, round by round; how many differences there were.
-fn kill(args: &Demo, directory: &Path, report: &Report) -> Result<u64> {
+/// What random numbers begin with, which is told.
+fn seed(args: &Demo) -> u64 {
     let clock = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos() as u64;
     let seed = args.seed.unwrap_or(clock);
-    tell(format_args!(
-        "killing {} processes at work, {} times (--seed {seed}):",
-        args.processes, args.rounds
-    ));
-    let mut rng = Rng::new(seed);
+    tell(format_args!("random numbers begin with --seed {seed}"));
+    seed
+}
+
+/// Kills processes at work, round by round; how many differences there were.
+fn kill(args: &Demo, rng: &mut Rng, directory: &Path, report: &Report) -> Result<u64> {
+    tell(format_args!("killing {} processes at work, {} times:", args.processes, args.rounds));
     let mut differences = 0;
     let (mut acknowledged, mut slowest) = (0, Duration::ZERO);
     for round in 1..=args.rounds {
         stop::check()?;
         let seeds: Vec<u64> = (0..args.processes).map(|_| rng.next()).collect();
-        let crew = Crew::start(directory, &seeds)?;
+        let crew = Crew::start(directory, &seeds, false)?;
         std::thread::sleep(Duration::from_millis(20 + rng.below(400)));
         let done = crew.kill()?;
         let begin = Instant::now();
         let store = crate::session::attach(directory)?;
         let took = begin.elapsed();
         let mut line = Vec::new();
-        for (seed, count) in seeds.iter().zip(&done) {
-            line.push(grouped(*count));
-            acknowledged += count;
-            let wrong = examine(&store, *seed, *count)?;
-            differences += wrong.len() as u64;
-            wrong.iter().for_each(|what| report.note(format_args!("round {round}: {what}")));
+        for (seed, done) in seeds.iter().zip(&done) {
+            line.push(grouped(done.operations));
+            acknowledged += done.operations;
+            // Whoever was killed, all that was done is there.
+            let done = Done { synced: done.operations, ..*done };
+            differences += examine(&store, *seed, done, report)?.is_err() as u64;
         }
-        differences += check_inside(&store, report)?;
-        clear(&store, &seeds)?;
-        store.detach()?;
-        let checked = super::fsck::check(directory, None)?;
-        for found in
-            checked.findings.iter().filter(|it| it.severity() != conquest_fsck::Severity::Note)
-        {
-            differences += 1;
-            report.note(format_args!("round {round}: {found}"));
-        }
+        differences += check_and_clear(store, &seeds, directory, report)?;
         slowest = slowest.max(took);
         tell(format_args!(
             "  {round}: killed after {} operations; attached again in {}, checked",
@@ -208,18 +236,100 @@ fn kill(args: &Demo, directory: &Path, report: &Report) -> Result<u64> {
     Ok(differences)
 }
 
-/// What is wrong with what a worker of `seed` has left after `done` operations.
-fn examine(store: &Store, seed: u64, done: u64) -> Result<Vec<String>> {
-    let files = Inner::new(store)?;
-    let mut expected = World::default();
-    let mut rng = Rng::new(seed);
-    for _ in 0..done {
-        Op::next(&mut rng, &expected).apply(&mut expected);
+/// Cuts the power of processes at work, again and again; how many differences there were.
+fn cut_power(
+    args: &Demo,
+    rng: &mut Rng,
+    scratch: &Scratch,
+    volume: Id,
+    report: &Report,
+) -> Result<u64> {
+    let directory = scratch.path().join("store");
+    tell(format_args!(
+        "cutting the power, {} times: all processes are killed, also the store's keeper, and all \
+         that the store has in RAM is removed:",
+        args.power_cuts
+    ));
+    let (mut synced, mut slowest, mut differences) = (0, Duration::ZERO, 0);
+    for round in 1..=args.power_cuts {
+        stop::check()?;
+        let seeds: Vec<u64> = (0..args.processes).map(|_| rng.next()).collect();
+        let crew = Crew::start(&directory, &seeds, true)?;
+        std::thread::sleep(Duration::from_millis(20 + rng.below(1500)));
+        let done = power::cut(scratch, volume, crew)?;
+        let begin = Instant::now();
+        let store = crate::session::attach(&directory)?;
+        let took = begin.elapsed();
+        let mut line = Vec::new();
+        for (seed, done) in seeds.iter().zip(&done) {
+            synced += done.synced;
+            let found = match examine(&store, *seed, *done, report)? {
+                Ok(count) => grouped(count),
+                Err(Differs) => {
+                    differences += 1;
+                    "none of these".to_owned()
+                }
+            };
+            let (all, durable) = (grouped(done.operations), grouped(done.synced));
+            line.push(format!("{all} ({durable} synced): {found} are there"));
+        }
+        differences += check_and_clear(store, &seeds, &directory, report)?;
+        slowest = slowest.max(took);
+        let (line, took) = (line.join("; "), milliseconds(took));
+        tell(format_args!("  {round}: operations {line}; back in {took}, checked"));
     }
-    let in_flight = Op::next(&mut rng, &expected);
+    tell(format_args!(
+        "{} operations were synced, all looked for: {differences} differences; the core was back \
+         in {} at most",
+        grouped(synced),
+        milliseconds(slowest)
+    ));
+    Ok(differences)
+}
+
+/// What a worker has left is not what it can have left.
+struct Differs;
+
+/// How many operations of a worker of `seed` are there, which has `done` some: at least those that
+/// were synced, and of all others the first ones.
+fn examine(
+    store: &Store,
+    seed: u64,
+    done: Done,
+    report: &Report,
+) -> Result<core::result::Result<u64, Differs>> {
+    let files = Inner::new(store)?;
     let name = worker::directory_name(seed);
     let found = World::read(&files, &files.child(&files.root(), name.as_bytes())?)?;
-    Ok(found.differences(&expected, &in_flight))
+    let mut expected = World::default();
+    let mut rng = Rng::new(seed);
+    let mut wrong = Vec::new();
+    for count in 0..=done.operations {
+        let next = Op::next(&mut rng, &expected);
+        if count >= done.synced {
+            wrong = found.differences(&expected, &next);
+            if wrong.is_empty() {
+                return Ok(Ok(count));
+            }
+        }
+        next.apply(&mut expected);
+    }
+    wrong.iter().for_each(|what| report.note(format_args!("{name}: {what}")));
+    Ok(Err(Differs))
+}
+
+/// What the file system and the checker find wrong. Removes what workers of `seeds` have left.
+fn check_and_clear(store: Store, seeds: &[u64], directory: &Path, report: &Report) -> Result<u64> {
+    let mut differences = check_inside(&store, report)?;
+    clear(&store, seeds)?;
+    store.detach()?;
+    let checked = super::fsck::check(directory, None)?;
+    let is_wrong = |found: &&Finding| found.severity() != conquest_fsck::Severity::Note;
+    for found in checked.findings.iter().filter(is_wrong) {
+        differences += 1;
+        report.note(found);
+    }
+    Ok(differences)
 }
 
 /// What the file system itself finds wrong.

@@ -24,7 +24,25 @@ pub(crate) struct Worker {
     store: PathBuf,
     /// What the operations follow from.
     seed: u64,
+    /// Make what was done durable now and then, and acknowledge that too.
+    #[arg(long)]
+    sync: bool,
 }
+
+/// What a worker has acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Done {
+    /// Operations.
+    pub(super) operations: u64,
+    /// Those of them that were durable.
+    pub(super) synced: u64,
+}
+
+/// What a worker writes for an operation that is done, and when all are durable.
+const ACKNOWLEDGED: u8 = b'.';
+const DURABLE: u8 = b'!';
+/// Operations after which a worker makes them durable.
+const SYNC_EVERY: u64 = 20;
 
 /// The directory in which a worker of `seed` works.
 pub(super) fn directory_name(seed: u64) -> String {
@@ -38,40 +56,49 @@ pub(crate) fn run(args: &Worker) -> ExitCode {
     report.code()
 }
 
-/// Does operations. For each one that is done, a byte is written, at once.
+/// Does operations. For each one that is done, a byte is written, at once, and another one when
+/// they were made durable.
 fn work(args: &Worker) -> Result<()> {
     let store = crate::session::attach(&args.store)?;
     let files = Inner::new(&store)?;
     let directory = files.child(&files.root(), directory_name(args.seed).as_bytes())?;
     let mut world = World::default();
     let mut rng = Rng::new(args.seed);
-    let mut acknowledge = std::io::stdout().lock();
-    loop {
+    let mut output = std::io::stdout().lock();
+    // Standard output keeps what is no line, so it is told to let go.
+    let mut say = |byte| output.write_all(&[byte]).and_then(|()| output.flush());
+    for number in 1.. {
         let op = Op::next(&mut rng, &world);
         op.perform(&files, &directory)?;
         op.apply(&mut world);
-        // Standard output keeps what is no line, so it is told to let go.
-        if acknowledge.write_all(b".").and_then(|()| acknowledge.flush()).is_err() {
-            return Ok(());
+        if say(ACKNOWLEDGED).is_err() {
+            break;
+        }
+        if args.sync && number % SYNC_EVERY == 0 {
+            store.sync()?;
+            if say(DURABLE).is_err() {
+                break;
+            }
         }
     }
+    Ok(())
 }
 
 /// A worker, and who counts what it acknowledges.
 struct Member {
     child: Child,
-    counter: Option<JoinHandle<u64>>,
+    counter: Option<JoinHandle<Done>>,
 }
 
 /// Workers, killed at the latest when this goes.
 pub(super) struct Crew(Vec<Member>);
 
 impl Crew {
-    /// One worker for each of `seeds`, all of which have begun.
+    /// One worker for each of `seeds`, all of which have begun; they `sync` if that is asked.
     ///
     /// # Errors
     /// What the system says, or that they did not begin in time.
-    pub(super) fn start(store: &Path, seeds: &[u64]) -> Result<Crew> {
+    pub(super) fn start(store: &Path, seeds: &[u64], sync: bool) -> Result<Crew> {
         prepare(store, seeds)?;
         let program = std::env::current_exe()?;
         let mut crew = Crew(Vec::new());
@@ -79,11 +106,13 @@ impl Crew {
         for seed in seeds {
             let mut command = Command::new(&program);
             command.arg("demo-worker").arg(store).arg(seed.to_string());
+            command.args(sync.then_some("--sync"));
             let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
             let output = child.stdout.take();
             let begun = begun.clone();
             let counter = std::thread::spawn(move || {
-                output.map_or(0, |mut output| count(&mut output, || _ = begun.send(())))
+                output
+                    .map_or(Done::default(), |mut output| count(&mut output, || _ = begun.send(())))
             });
             crew.0.push(Member { child, counter: Some(counter) });
         }
@@ -97,11 +126,11 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Kills all of them: how many operations each has acknowledged.
+    /// Kills all of them: what each has acknowledged.
     ///
     /// # Errors
     /// What the system says; that one had ended by itself.
-    pub(super) fn kill(mut self) -> Result<Vec<u64>> {
+    pub(super) fn kill(mut self) -> Result<Vec<Done>> {
         let mut counts = Vec::new();
         for member in &mut self.0 {
             if let Some(status) = member.child.try_wait()? {
@@ -111,7 +140,7 @@ impl Crew {
             member.child.kill()?;
             member.child.wait()?;
             let counter = member.counter.take();
-            let counted = counter.map_or(Ok(0), JoinHandle::join);
+            let counted = counter.map_or(Ok(Done::default()), JoinHandle::join);
             counts.push(counted.map_err(|_| Reason::rule("what a worker did was not counted"))?);
         }
         Ok(counts)
@@ -128,22 +157,27 @@ impl Drop for Crew {
     }
 }
 
-/// Counts the bytes of `output` to its end; calls `begun` at the first one.
-fn count(output: &mut impl Read, begun: impl FnOnce()) -> u64 {
+/// What `output` acknowledges, to its end; calls `begun` at the first byte.
+fn count(output: &mut impl Read, begun: impl FnOnce()) -> Done {
     let mut begun = Some(begun);
     let mut buffer = [0; 4096];
-    let mut total = 0;
+    let mut done = Done::default();
     loop {
         match output.read(&mut buffer) {
-            Ok(0) => return total,
+            Ok(0) => return done,
             Ok(len) => {
-                total += len as u64;
+                for &byte in buffer.iter().take(len) {
+                    match byte {
+                        DURABLE => done.synced = done.operations,
+                        _ => done.operations += 1,
+                    }
+                }
                 if let Some(begun) = begun.take() {
                     begun();
                 }
             }
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => return total,
+            Err(_) => return done,
         }
     }
 }

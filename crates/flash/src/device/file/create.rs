@@ -45,18 +45,33 @@ impl FileDevice {
         mode: u32,
         progress: &mut dyn FnMut(u64),
     ) -> io::Result<FileDevice> {
+        FileDevice::create_reserved(path, len, len, mode, progress)
+    }
+
+    /// [`Self::create`], but only the first `written` bytes are written, if the file system can
+    /// reserve space: what [`Device::is_written`] is for.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn create_reserved(
+        path: &Path,
+        len: u64,
+        written: u64,
+        mode: u32,
+        progress: &mut dyn FnMut(u64),
+    ) -> io::Result<FileDevice> {
         if len == 0 || !len.is_multiple_of(UNIT) {
             return Err(invalid());
         }
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(mode).open(path)?;
         let mut unfinished = Unfinished(Some(path));
-        reserve(&file, len)?;
+        let written = if reserve(&file, len)? { written.min(len) } else { len };
         let device = FileDevice::of(path, file, Access::Write)?;
         let zeros = Buffer::new(STEP.min(len) as usize)?;
         let mut at = 0;
-        while at < len {
-            let count = STEP.min(len - at);
+        while at < written {
+            let count = STEP.min(written - at);
             device.write(at, zeros.get(..count as usize).unwrap_or_default())?;
             at += count;
             progress(at);
@@ -69,11 +84,13 @@ impl FileDevice {
     }
 }
 
-/// Gives `file` its length and, where the file system can do so, its space, so that it is in few
-/// pieces, and that what does not fit fails at once.
-fn reserve(file: &File, len: u64) -> io::Result<()> {
+/// Gives `file` its length and, where the file system can do so, which is true, its space, so that
+/// it is in few pieces, and that what does not fit fails at once.
+fn reserve(file: &File, len: u64) -> io::Result<bool> {
     match uninterrupted(|| fallocate(file, FallocateFlags::empty(), 0, len)) {
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => file.set_len(len),
-        outcome => outcome,
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            file.set_len(len).map(|()| false)
+        }
+        outcome => outcome.map(|()| true),
     }
 }

@@ -307,6 +307,15 @@ impl Device for FileDevice {
         self.punch(first, end - first)
     }
 
+    /// What is reserved the system tells as a hole.
+    fn is_written(&self, at: u64, len: u64) -> io::Result<bool> {
+        self.admit(at, len)?;
+        if !self.properties.is_regular || len == 0 {
+            return Ok(true);
+        }
+        Ok(seek(&self.file, SeekFrom::Hole(at))? >= at + len)
+    }
+
     fn files(&self) -> io::Result<Vec<File>> {
         Ok(vec![self.file.try_clone()?])
     }

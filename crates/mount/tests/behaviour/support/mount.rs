@@ -26,6 +26,7 @@ pub(crate) fn small() -> NewStore {
         lanes: 16,
         slots: 32,
         locks: 64,
+        volume: None,
         ..NewStore::default()
     }
 }
