@@ -239,6 +239,41 @@ fn a_volume_is_asked_for_by_its_size_or_its_devices() {
 }
 
 #[test]
+fn a_store_on_a_disk_has_a_volume_by_itself() {
+    let place = Place::new("itself", &[]);
+    let store = place.0.join("other").to_str().unwrap().to_owned();
+    let volume = place.0.join("other/volume");
+    let made = |options: &[&str]| {
+        let output =
+            conquest(["mkfs", "--size-max", "48M"].iter().chain(options).chain([&&*store]));
+        assert_quiet(&output);
+        let said = text(&output.stdout);
+        let has_volume = printed(["info", &store]).contains("/other/volume");
+        assert_eq!(has_volume, volume.exists(), "{options:?}");
+        assert_eq!(said.contains("as of the last fsync"), has_volume, "{options:?}: {said}");
+        let size = volume.metadata().map_or(0, |found| found.len());
+        assert_quiet(&conquest(["destroy", "--yes", &store]));
+        assert!(!volume.exists());
+        size
+    };
+    assert_eq!(made(&[]), 4 * 48 << 20);
+    assert_eq!(made(&["--sync", "fsync", "--chunk", "1G"]), 4 * 48 << 20);
+    assert_eq!(made(&["--volume", "none"]), 0);
+    assert_eq!(made(&["--medium", "ram"]), 0);
+    assert_eq!(made(&["--medium", "battery"]), 0);
+    let core = place.0.join("core");
+    assert_eq!(made(&["--core", core.to_str().unwrap()]), 0);
+    // More than there is.
+    let said = refused(1, ["mkfs", "--size-max", "8T", &store]);
+    assert!(said.contains("for the volume") && said.contains("--volume none"), "{said}");
+    // In memory there is nothing to gain.
+    let name = format!("conquest-itself-{}", std::process::id());
+    let memory = std::path::Path::new("/dev/shm").join(name).to_str().unwrap().to_owned();
+    assert!(!printed(["mkfs", "--size-max", "32M", &memory]).contains("power failure"));
+    assert_quiet(&conquest(["destroy", "--yes", &memory]));
+}
+
+#[test]
 fn programs_on_a_mount_wait_by_fsync_for_what_outlives_the_power() {
     need_root();
     let place = Place::new("mounted", &["--sync", "fsync"]);

@@ -322,7 +322,7 @@ fn modes_say_who_waits() {
     let directory = place.path().join("store");
     for (mode, waits) in [("interval=5s", false), ("fsync", false), ("always", true)] {
         let sync: SyncMode = mode.parse().unwrap();
-        Store::make(&directory, &NewStore { sync, force: true, ..logged() }).unwrap();
+        Store::make(&directory, &NewStore { sync: Some(sync), force: true, ..logged() }).unwrap();
         let store = alone(&directory);
         assert_eq!(store.sync_mode(), Some(sync));
         let files = store.files().unwrap();

@@ -90,7 +90,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Reads `pieces`, which follow each other, from the cache as far as they are there, and
     /// otherwise from the devices: then they are kept.
     pub(crate) fn read_by_cache(&self, pieces: &[Piece], into: &mut [u8]) -> Result<()> {
-        if self.core.noted(Noted::CacheRuns) == 0 {
+        if !self.has_cache() {
             return self.read_now(pieces, into);
         }
         let (mut left, mut done) = (pieces, 0);
@@ -111,6 +111,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
             (left, done) = (later, done + len);
         }
         Ok(())
+    }
+
+    pub(crate) fn has_cache(&self) -> bool {
+        self.core.noted(Noted::CacheRuns) > 0
     }
 
     fn bytes_of(&self, piece: &Piece) -> usize {
@@ -135,7 +139,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Whether the first unit of `piece` seems to be in the cache.
-    fn may_have(&self, piece: &Piece) -> bool {
+    pub(crate) fn may_have(&self, piece: &Piece) -> bool {
         let found = piece.found.as_ref().filter(|found| found.inline.is_none());
         found.is_some_and(|found| self.cached(found.place, found.generation).is_some())
     }
@@ -157,7 +161,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Keeps what was read of `pieces`, if it is what was there when they were looked for.
-    fn keep_pieces(&self, pieces: &[Piece], bytes: &[u8]) {
+    pub(crate) fn keep_pieces(&self, pieces: &[Piece], bytes: &[u8]) {
         let mut rest = bytes;
         for piece in pieces {
             let (now, later) = rest.split_at(self.bytes_of(piece).min(rest.len()));
@@ -173,13 +177,16 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     fn keep_unit(&self, place: u64, generation: u64, unit: &[u8]) {
-        let Some(set) = self.set_of(place, generation) else {
+        let Some(mut set) = self.set_of(place, generation) else {
             return;
         };
         if set.run.is_none() {
             // Without memory for it there is no cache.
-            let _made = self.make_run(set.hook);
-            return;
+            let made = self.make_run(set.hook).ok();
+            let Some(now) = made.and_then(|()| self.set_of(place, generation)) else {
+                return;
+            };
+            set = now;
         }
         let memory = self.core.memory();
         let tag_in = |way| memory.load(set.tag_of(way), Ordering::Relaxed);

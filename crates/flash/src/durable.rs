@@ -57,12 +57,25 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// # Errors
     /// Of the devices: the volume has failed then, for all processes.
     pub fn flush(&self) -> Result<()> {
+        self.flush_telling(|| {})
+    }
+
+    /// [`Self::flush`], which tells when it begins to flush the devices, unless somebody else does
+    /// that: all is written then, and what others write meanwhile does not wait for it.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    pub fn flush_telling(&self, begins: impl FnMut()) -> Result<()> {
         let target = self.change(|change| change.seal_all())?;
-        self.flush_to(target)
+        self.flush_to_telling(target, begins)
     }
 
     /// Makes packets below `target`, which are sealed, durable, and all that they name.
     pub(crate) fn flush_to(&self, target: u64) -> Result<()> {
+        self.flush_to_telling(target, || {})
+    }
+
+    fn flush_to_telling(&self, target: u64, mut begins: impl FnMut()) -> Result<()> {
         let mut flush = None;
         while self.root(Word::Written) < target {
             self.check_health()?;
@@ -71,6 +84,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let mut waiting = None;
         loop {
             if let Some(flush) = flush {
+                begins();
                 return flush.make();
             }
             self.check_health()?;

@@ -52,6 +52,7 @@ mod reserve;
 mod restore;
 mod roots;
 mod segments;
+mod sequential;
 mod slots;
 mod stand_in;
 mod stream;

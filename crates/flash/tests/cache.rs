@@ -109,3 +109,89 @@ fn several_who_read_and_write_never_read_anything_else() {
     other.close().unwrap();
     assert!(place.indices().is_empty());
 }
+
+/// A volume of `units` units, written without being kept, and opened anew.
+fn filled(units: u64) -> Place {
+    let place = place(128, 8 << 20);
+    let volume = place.open().unwrap();
+    for first in (0..units).step_by(64) {
+        let all: Vec<u8> = (first..first + 64).flat_map(|unit| unit_of(unit, 1)).collect();
+        volume.write(first * PER_UNIT, &all).unwrap();
+    }
+    volume.close().unwrap();
+    place
+}
+
+#[test]
+fn who_reads_in_order_finds_what_comes_next() {
+    let place = filled(512);
+    let volume = place.open().unwrap();
+    let mut two = vec![0; 2 * UNIT];
+    let mut read = |unit: u64| {
+        volume.read_in_order(unit * PER_UNIT, &mut two)?;
+        assert!(two == [unit_of(unit, 1), unit_of(unit + 1, 1)].concat(), "unit {unit}");
+        Ok::<_, conquest_flash::Error>(())
+    };
+    // Who reads here and there gets what he asks for.
+    for unit in [300, 290, 302] {
+        read(unit).unwrap();
+    }
+    damage(&place, &unit_of(304, 1));
+    assert!(read(304).is_err());
+    // Who reads in order has more than that.
+    (0..16).step_by(2).for_each(|unit| read(unit).unwrap());
+    damage(&place, &unit_of(24, 1));
+    read(24).unwrap();
+    // And after a while much more, but not what he comes to much later.
+    (26..60).step_by(2).for_each(|unit| read(unit).unwrap());
+    damage(&place, &unit_of(130, 1));
+    read(130).unwrap();
+    damage(&place, &unit_of(500, 1));
+    assert!(read(500).is_err());
+    drop(read(498));
+    volume.close().unwrap();
+}
+
+#[test]
+fn what_is_damaged_ahead_is_told_to_who_asks_for_it() {
+    let place = filled(256);
+    damage(&place, &unit_of(40, 1));
+    let volume = place.open().unwrap();
+    let mut one = vec![0; UNIT];
+    for unit in (0..40).chain(41..256) {
+        volume.read_in_order(unit * PER_UNIT, &mut one).unwrap();
+        assert!(one == unit_of(unit, 1), "unit {unit}");
+    }
+    assert!(volume.read_in_order(40 * PER_UNIT, &mut one).is_err());
+    // Behind what was written there is nothing to be read ahead, and odd ranges are read as well.
+    volume.read_in_order(256 * PER_UNIT, &mut one).unwrap();
+    assert!(one.iter().all(|byte| *byte == 0));
+    volume.read_in_order(7 * PER_UNIT + 3, &mut one[..1024]).unwrap();
+    assert_eq!(one[..1024], unit_of(7, 1)[3 * 512..3 * 512 + 1024]);
+    assert!(volume.read_in_order(0, &mut one[..100]).is_err());
+    volume.close().unwrap();
+}
+
+#[test]
+fn what_is_written_to_keep_is_not_read_from_the_devices() {
+    for is_kept in [true, false] {
+        let place = place(64, 8 << 20);
+        let volume = place.open().unwrap();
+        let all: Vec<u8> = (0..100).flat_map(|unit| unit_of(unit, 1)).collect();
+        match is_kept {
+            true => volume.write_to_keep(0, &all).unwrap(),
+            false => volume.write(0, &all).unwrap(),
+        }
+        // What is too small for room of its own, and what begins within a unit.
+        volume.write_to_keep(200 * PER_UNIT, &all[..UNIT]).unwrap();
+        volume.write_to_keep(300 * PER_UNIT + 1, &all[..32 * UNIT]).unwrap();
+        damage(&place, &unit_of(77, 1));
+        let mut one = vec![0; UNIT];
+        assert_eq!(volume.read(77 * PER_UNIT, &mut one).is_ok(), is_kept);
+        for at in [200 * PER_UNIT, 300 * PER_UNIT + 1] {
+            volume.read(at, &mut one).unwrap();
+            assert!(one == unit_of(0, 1));
+        }
+        volume.close().unwrap();
+    }
+}

@@ -22,30 +22,37 @@ impl<M: Memory, H: Host> Image<M, H> {
         let target = core.next_sequence();
         while core.durable() < target {
             if let Some(lead) = take_lead(core, || core.durable() >= target) {
-                self.write_once(core)?;
-                drop(lead);
+                self.write_once(core, lead)?;
             }
         }
         Ok(())
     }
 
-    /// Writes an epoch with what there is, unless somebody else comes first.
-    fn write_once<N: Memory, I: Host>(&self, core: &Core<N, I>) -> Result<()> {
-        let from = core.durable();
+    /// Writes an epoch with what has come since the last one, unless somebody else comes first, and
+    /// makes it durable. The last one may be on its way to become so: that is not waited for
+    /// before this one is written, and the next one may be written while this one is flushed.
+    fn write_once<N: Memory, I: Host>(
+        &self,
+        core: &Core<N, I>,
+        mut lead: Lead<'_, N, I>,
+    ) -> Result<()> {
         let (root, seen) = self.look_for(core)?;
-        if root.cut > from {
-            // Somebody has written it who did not come to say so.
-            self.volume.flush()?;
-            return Ok(core.set_durable(root.cut)?);
+        let mut cut = root.cut;
+        if cut < core.next_sequence() {
+            match core.seal(cut, Copied::new()) {
+                Ok(Some(sealed)) => match self.write_epoch(&root, seen, sealed, None)? {
+                    Some(root) => cut = root.cut,
+                    None => return Ok(()),
+                },
+                // What was written by somebody who did not come to say so is flushed anyway.
+                Ok(None) => {}
+                Err(conquest_pm::Error::Again) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
         }
-        let sealed = match core.seal(from, Copied::new()) {
-            Ok(Some(sealed)) => sealed,
-            Ok(None) | Err(conquest_pm::Error::Again) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        if let Some(root) = self.write_epoch(&root, seen, sealed, None)? {
-            self.volume.flush()?;
-            core.set_durable(root.cut)?;
+        if cut > core.durable() {
+            self.volume.flush_telling(|| lead.hand_on())?;
+            core.set_durable(cut)?;
         }
         Ok(())
     }
@@ -74,7 +81,11 @@ pub(crate) fn take_lead<N: Memory, I: Host>(
     let mut waiting = core.begin_waiting();
     let mut since = Instant::now();
     let mut seen = core.durable();
-    while !is_over() {
+    loop {
+        if is_over() {
+            core.end_waiting(waiting);
+            return None;
+        }
         let now = core.durable();
         if now != seen {
             (seen, since) = (now, Instant::now());
@@ -84,5 +95,4 @@ pub(crate) fn take_lead<N: Memory, I: Host>(
         }
         waiting = core.wait_on(waiting, PATIENCE / 8);
     }
-    None
 }

@@ -61,7 +61,7 @@ impl Target for Logged {
             size_max: core,
             placement: Placement::of(self.preset),
             volume: Some(VolumePlace::Devices { paths: vec![path], mirror: false }),
-            sync,
+            sync: Some(sync),
             owner,
             root_mode: 0o777,
             // What was there is the device of the round before.

@@ -46,9 +46,8 @@ pub(crate) struct Mkfs {
     mirror: bool,
     /// When what was done is durable on the volume: after a time at the latest, when somebody asks
     /// for it (fsync), or always before an operation returns [default: interval=1s].
-    #[arg(long, value_name = "interval=TIME|fsync|always", default_value_t = SyncMode::default(),
-          hide_default_value = true)]
-    sync: SyncMode,
+    #[arg(long, value_name = "interval=TIME|fsync|always")]
+    sync: Option<SyncMode>,
     /// What the core is kept on: auto, ram, battery, dax, disk, logged.
     #[arg(long, default_value_t = Medium::Auto)]
     medium: Medium,
@@ -149,7 +148,7 @@ pub(crate) fn make(report: &Report, args: &Mkfs) {
         file_size_max: args.file_size_max.unwrap_or(defaults.file_size_max),
         reserve: args.reserve,
         placement: Placement { threshold: args.threshold.unwrap_or(preset.threshold), ..preset },
-        chunk: args.chunk.unwrap_or(defaults.chunk),
+        chunk: args.chunk,
         mode: args.mode,
         root_mode: args.root_mode,
         lanes: args.lanes,

@@ -121,14 +121,14 @@ impl Space for LargeSpace {
     }
 
     fn read(&self, block: u64, into: &mut [u8]) -> Answer<()> {
-        self.ask(|volume| volume.read(block, into))
+        self.ask(|volume| volume.read_in_order(block, into))
     }
 
     fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
         self.leave_enough(bytes.len())?;
         // Recovery keeps the first operations in their order, so whatever is made durable later,
         // the epoch with a record of this too, is never there without it.
-        self.ask(|volume| volume.write(block, bytes))
+        self.ask(|volume| volume.write_to_keep(block, bytes))
     }
 
     fn trim(&self, block: u64, count: u64) -> Answer<()> {

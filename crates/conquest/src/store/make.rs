@@ -21,7 +21,7 @@ use super::directory::{self, CORE, LOCK, SETTINGS, VOLUME, partial};
 use super::identity::FileId;
 use super::live::core_path;
 use super::lock::{StoreLock, absolute};
-use super::new::{CorePlace, Medium, NewStore};
+use super::new::{CHUNK_DEFAULT, CorePlace, Medium, NewStore};
 use super::place::{self, CoreFile};
 use super::region::{self, Hold};
 use super::settings::{Home, Live, Settings, VolumeAt};
@@ -49,8 +49,9 @@ impl Store {
         within("bytes in a file", new.file_size_max, 1, i64::MAX as u64)?;
         let least_chunk = fs::chunk::BLOCKS_MIN * BLOCK;
         let most_chunk = fs::chunk::BLOCKS_MAX * BLOCK;
-        within("bytes of a chunk", new.chunk, least_chunk, most_chunk)?;
-        if !new.chunk.is_power_of_two() {
+        let chunk = new.chunk.unwrap_or(CHUNK_DEFAULT);
+        within("bytes of a chunk", chunk, least_chunk, most_chunk)?;
+        if !chunk.is_power_of_two() {
             let what = "a chunk's bytes are a power of two";
             return Err(Error::VolumeRule { directory: directory.to_owned(), what });
         }
@@ -289,7 +290,9 @@ pub(crate) fn finish(
 /// The medium of a new store's core, which is on `medium` by itself: with a volume, its RAM is made
 /// durable there.
 fn volume_rule(directory: &Path, new: &NewStore, medium: Medium) -> Result<Medium> {
+    let is_about_volume = new.sync.is_some() || new.chunk.is_some();
     let what = match (medium, &new.volume) {
+        (_, None) if is_about_volume => "it has no volume (name one with --volume)",
         (Medium::Logged, Some(_)) => return Ok(medium),
         (Medium::Ram, Some(_)) if new.medium == Medium::Auto => return Ok(Medium::Logged),
         (Medium::Logged, None) => "a core on logged RAM needs a volume (name one with --volume)",

@@ -188,8 +188,9 @@ pub struct NewStore {
     pub medium: Medium,
     /// Where its volume is; none for a store that has none.
     pub volume: Option<VolumePlace>,
-    /// Who waits until what he has done is durable on the volume.
-    pub sync: SyncMode,
+    /// Who waits until what he has done is durable on the volume; none for the default, and for a
+    /// store without a volume.
+    pub sync: Option<SyncMode>,
     /// Most bytes in a regular file, up to 2^63 - 1.
     pub file_size_max: u64,
     /// Percentage of the space that only callers with `CAP_SYS_RESOURCE` may use: up to 50.
@@ -197,8 +198,9 @@ pub struct NewStore {
     /// Where contents of files go.
     pub placement: Placement,
     /// Bytes of the volume's space that each large file has, a power of two from 1 GiB to 1 EiB:
-    /// less a page, what a file can have at most in a store with a volume.
-    pub chunk: u64,
+    /// less a page, what a file can have at most in a store with a volume. None for
+    /// [`CHUNK_DEFAULT`], and for a store without a volume.
+    pub chunk: Option<u64>,
     /// User and group that own the store's files and its root directory; none for the caller.
     pub owner: Option<(u32, u32)>,
     /// Permissions of the store's files. Its directory has the same, and may be searched by those
@@ -225,11 +227,11 @@ impl Default for NewStore {
             size: 0,
             medium: Medium::Auto,
             volume: Some(VolumePlace::Auto),
-            sync: SyncMode::default(),
+            sync: None,
             file_size_max: i64::MAX as u64,
             reserve: 1,
             placement: Placement::default(),
-            chunk: CHUNK_DEFAULT,
+            chunk: None,
             owner: None,
             mode: 0o600,
             root_mode: 0o755,

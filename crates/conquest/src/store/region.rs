@@ -20,7 +20,7 @@ use conquest_pm::memory::Memory;
 use conquest_pm::{Access, Options, Region, superblock};
 
 use super::attached::{Attached, attached};
-use super::new::NewStore;
+use super::new::{CHUNK_DEFAULT, NewStore};
 use super::volume::Image;
 use crate::{Fs, Id, OwnNamespace, Result, id, machine};
 
@@ -57,7 +57,7 @@ pub(crate) fn make(
         reserve: new.reserve,
         large: image.map(|_| NewLarge {
             threshold: new.placement.threshold,
-            chunk_blocks: new.chunk / BLOCK,
+            chunk_blocks: new.chunk.unwrap_or(CHUNK_DEFAULT) / BLOCK,
         }),
     };
     FileSystem::make(&core, &files, &clock())?;

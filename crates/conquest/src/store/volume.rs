@@ -58,7 +58,7 @@ pub(crate) fn planned(directory: &Path, new: &NewStore) -> Result<Option<VolumeA
             paths.iter().map(from_root).collect::<Result<_>>()?
         }
     };
-    Ok(Some(VolumeAt { uuid, devices, index: INDEX.into(), sync: new.sync }))
+    Ok(Some(VolumeAt { uuid, devices, index: INDEX.into(), sync: new.sync.unwrap_or_default() }))
 }
 
 /// Makes the volume `at` for `new`, in `directory`. Files that are about to be made are noted in

@@ -5,8 +5,9 @@
 //! followed by whoever sees that; one who may be stopped, by whoever has waited long enough.
 //!
 //! Those who wait belong to a *group*: who takes the lead serves the present one, and those who
-//! come later are the next. When he is done, he wakes his group, and of the next one a single
-//! waiter, who leads it. So nobody wakes for what is not his, however many wait.
+//! come later are the next. He *hands the lead on* when what he has written is about to be flushed:
+//! then he wakes a single waiter of the next group, who seals and writes what has come meanwhile.
+//! When it is durable, he wakes his group. So nobody wakes for what is not his, however many wait.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -18,13 +19,14 @@ use crate::core::Core;
 use crate::host::Host;
 use crate::memory::Memory;
 
-/// The lead, until it is dropped.
+/// The lead, until it is [handed on](Lead::hand_on) or dropped; and who waits for it to be dropped.
 #[must_use]
 pub struct Lead<'c, M: Memory, H: Host> {
     core: &'c Core<M, H>,
     me: u64,
     /// The group that comes after those who are served.
     next: u64,
+    is_handed_on: bool,
 }
 
 /// Somebody who waits: which group he is in, and what its bell had rung when he looked last.
@@ -36,17 +38,30 @@ pub struct Waiting {
 
 impl<M: Memory, H: Host> Drop for Lead<'_, M, H> {
     fn drop(&mut self) {
+        self.hand_on();
+        // Also those before, whose leader has died.
+        for group in [self.next.wrapping_sub(1), self.next.wrapping_sub(2)] {
+            self.core.ring_bell_of(group, u32::MAX);
+        }
+    }
+}
+
+impl<M: Memory, H: Host> Lead<'_, M, H> {
+    /// Lets somebody else lead. Those who are served go on waiting until this is dropped.
+    pub fn hand_on(&mut self) {
+        if core::mem::replace(&mut self.is_handed_on, true) {
+            return;
+        }
         let at = self.core.leader_word();
         let (order, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         // Somebody else may have taken it.
         let (Ok(_) | Err(_)) = self.core.memory.compare_exchange(at, self.me, 0, order, failure);
-        for group in self.next + 1..self.next + GROUPS {
-            // Also those whose leader has died.
-            self.core.ring_bell_of(group, u32::MAX);
-        }
         self.core.ring_bell_of(self.next, 1);
     }
 }
+
+// Those who are served, those of who leads meanwhile, those after them, and those before.
+const _: () = assert!(GROUPS >= 4);
 
 impl<M: Memory, H: Host> Core<M, H> {
     fn leader_word(&self) -> Offset {
@@ -74,6 +89,14 @@ impl<M: Memory, H: Host> Core<M, H> {
         Waiting { group, rung }
     }
 
+    /// The calling thread, which was `waiting`, needs no more: if it was woken to lead its group,
+    /// somebody else has to.
+    pub fn end_waiting(&self, waiting: Waiting) {
+        if self.log_word(head::GROUP, Ordering::Acquire) == waiting.group {
+            self.ring_bell_of(waiting.group, 1);
+        }
+    }
+
     /// Takes the lead, if nobody has it who is alive; or anyway, if `from_anyone`.
     pub fn lead(&self, from_anyone: bool) -> Option<Lead<'_, M, H>> {
         let at = self.leader_word();
@@ -86,7 +109,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         let group = self.add_to_log_word(head::GROUP, 1, Ordering::AcqRel);
         self.memory.full_fence();
-        Some(Lead { core: self, me, next: group.wrapping_add(1) })
+        Some(Lead { core: self, me, next: group.wrapping_add(1), is_handed_on: false })
     }
 
     /// Whether thread `leader` may still be at work.

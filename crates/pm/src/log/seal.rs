@@ -45,15 +45,15 @@ struct Found {
 }
 
 impl<M: Memory, H: Host> Core<M, H> {
-    /// Seals what is not durable, which begins with number `from`, as [`Core::durable`] has said.
-    /// With it go pages that were `copied` since then; one that is named by what is sealed is
-    /// copied again. None if there is nothing.
+    /// Seals what begins with number `from`, which is where what was written last ends, be that
+    /// durable or not. With it go pages that were `copied` since it was seen where that ends; one
+    /// that is named by what is sealed is copied again. None if there is nothing.
     ///
-    /// (If others had made something durable since, a page of that might have been copied before it
-    /// was named there, and was newer in the image.)
+    /// What is sealed may be written only if nobody else has written anything since: a page of that
+    /// might have been copied before it was named there, and would be older than what is written.
     ///
     /// # Errors
-    /// [`Error::Again`] if somebody else has made something durable meanwhile.
+    /// [`Error::Again`] if somebody else has made something from `from` on durable meanwhile.
     pub fn seal(&self, from: u64, copied: Copied) -> Result<Option<Sealed>> {
         let held = self.geometry.log_head(head::HELD_BACK);
         let mut holding = None;
@@ -101,7 +101,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             }
             // Whoever has made a part of it durable may have let it go meanwhile.
             self.memory.load_fence();
-            if self.durable() != from {
+            if self.durable() > from {
                 return Err(Error::Again);
             }
             if found.fragments.is_empty() && copied.is_empty() {
