@@ -38,18 +38,13 @@ pub(crate) fn decided(directory: &Path, new: &NewStore) -> Result<NewStore> {
     }
     let free = Space::of(directory)?.free;
     let share = free / SHARE;
-    let (size_max, size) = match new.size_max {
-        0 => {
-            let most = (machine::memory()? / 2).min(share / 2) / GROUP * GROUP;
-            (most, share.min(most.saturating_mul(TIMES)))
-        }
-        size_max => {
-            let wished = size_max.saturating_mul(TIMES).min(share);
-            (size_max, wished.max(least(new, size_max)?))
-        }
+    let size_max = match new.size_max {
+        0 => ((machine::memory()? / 2).min(share / TIMES) / GROUP * GROUP).max(GROUP),
+        size_max => size_max,
     };
-    let size = size.max(LEAST) / UNIT * UNIT;
-    if size > free || size_max == 0 {
+    let wished = size_max.saturating_mul(TIMES).min(share);
+    let size = wished.max(least(new, size_max)?).max(LEAST) / UNIT * UNIT;
+    if size > free {
         let path = directory.join(VOLUME);
         return Err(Error::NoRoomForVolume { path, wanted: size, available: free });
     }

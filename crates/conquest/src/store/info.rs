@@ -260,7 +260,8 @@ impl Store {
                     .to_owned(),
             );
         }
-        if ends_with_session(&self.attachment.core) {
+        // One with a volume is brought back.
+        if volume.is_none() && ends_with_session(&self.attachment.core) {
             notes.push(
                 "the core is lost when you log out, if the system removes shared memory then \
                  (RemoveIPC of systemd-logind): `loginctl enable-linger` prevents it"

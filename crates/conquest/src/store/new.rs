@@ -178,8 +178,8 @@ pub struct NewStore {
     /// Where its core is put.
     pub core: CorePlace,
     /// Bytes of files and metadata to which the core may grow; fixed for the store's life. 0 for
-    /// half of the machine's RAM, or of what the core's file system has, if that is less, and less
-    /// than a volume that is chosen by itself has room for; on a device, all of it. What manages them comes on top, 1 or 2 in a hundred.
+    /// half of the machine's RAM, or of what the core's file system has, if that is less, or a
+    /// quarter of a volume that is chosen by itself; on a device, all of it. What manages them comes on top, 1 or 2 in a hundred.
     pub size_max: u64,
     /// Bytes for which there is space from the start. 0 for 16 MiB, or half of that
     /// maximum if it is less.
