@@ -64,14 +64,14 @@ pub enum Error {
         /// What does not go together, and what does.
         what: &'static str,
     },
-    /// A saved copy is asked for of a store with large files, whose data is on the volume.
+    /// Large files without a volume, where their data is.
     #[error(
-        "{core}: a saved copy has nothing of the volume, where the data of large files is; copy \
-         the files (conquest cp -a, conquest export)"
+        "{directory}: there are large files, whose data is on a volume, and it has none; name one \
+         with --volume (a size, or devices)"
     )]
     LargeFiles {
-        /// The core.
-        core: PathBuf,
+        /// The store.
+        directory: PathBuf,
     },
     /// An operation on a file failed.
     #[error(transparent)]

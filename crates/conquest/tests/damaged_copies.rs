@@ -8,8 +8,11 @@ mod support;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use conquest::{Error, NewStore, RestoreOptions, SaveOptions, Store, restore, save};
-use conquest_format::saved::{CHUNK, Chunk, HEADER, Header, TRAILER, trailer};
+use conquest::{
+    Error, NewStore, Placement, RestoreOptions, SaveOptions, Store, VolumePlace, restore, save,
+};
+use conquest_format::checksum;
+use conquest_format::saved::{CHUNK, Chunk, HEADER, Header, KIND_LARGE, TRAILER, trailer};
 use support::{Temporary, attach, check, forced, populate, small, tree, write_file};
 
 /// A small saved copy, and the store that it is of.
@@ -18,6 +21,29 @@ fn saved(place: &Temporary) -> (PathBuf, PathBuf) {
     Store::make(&directory, &NewStore { lanes: 2, slots: 2, ..small() }).unwrap();
     let store = attach(&directory);
     populate(store.fs(), 5, 12);
+    store.detach().unwrap();
+    save(&directory, &copy, SaveOptions::default()).unwrap();
+    (directory, copy)
+}
+
+/// The same of a store with large files.
+fn saved_large(place: &Temporary) -> (PathBuf, PathBuf) {
+    let (directory, copy) = (place.path().join("store"), place.path().join("copy"));
+    let new = NewStore {
+        size_max: 4 << 20,
+        volume: Some(VolumePlace::Size(64 << 20)),
+        placement: Placement { threshold: 16384, ..Placement::default() },
+        lanes: 2,
+        slots: 2,
+        ..small()
+    };
+    Store::make(&directory, &new).unwrap();
+    let store = attach(&directory);
+    populate(store.fs(), 5, 6);
+    for (name, len) in [("one", 40_000), ("two", 90_000)] {
+        let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+        store.files().unwrap().write(format!("/{name}"), bytes).unwrap();
+    }
     store.detach().unwrap();
     save(&directory, &copy, SaveOptions::default()).unwrap();
     (directory, copy)
@@ -49,6 +75,15 @@ fn parts(bytes: &[u8]) -> Vec<usize> {
 
 #[test]
 fn every_flipped_bit_is_found_wherever_it_is() {
+    flip_bits(saved);
+}
+
+#[test]
+fn every_flipped_bit_is_found_with_large_files() {
+    flip_bits(saved_large);
+}
+
+fn flip_bits(saved: fn(&Temporary) -> (PathBuf, PathBuf)) {
     let place = Temporary::in_memory("flipped");
     let (_, copy) = saved(&place);
     let whole = std::fs::read(&copy).unwrap();
@@ -75,6 +110,11 @@ fn every_flipped_bit_is_found_wherever_it_is() {
 
 #[test]
 fn a_copy_that_was_cut_off_anywhere_is_incomplete() {
+    cut_off(saved);
+    cut_off(saved_large);
+}
+
+fn cut_off(saved: fn(&Temporary) -> (PathBuf, PathBuf)) {
     let place = Temporary::in_memory("cut");
     let (_, copy) = saved(&place);
     let whole = std::fs::read(&copy).unwrap();
@@ -167,7 +207,107 @@ fn a_copy_whose_sums_are_right_but_not_its_parts_is_refused() {
 }
 
 #[test]
+fn large_files_that_are_not_where_they_belong_are_refused() {
+    let place = Temporary::in_memory("forged-large");
+    let (_, copy) = saved_large(&place);
+    let whole = std::fs::read(&copy).unwrap();
+    let (header, _) = Header::from_bytes(whole[..HEADER].try_into().unwrap()).unwrap();
+    assert_eq!((header.large_files, header.volume_bytes), (2, 64 << 20));
+    let chunks = parts(&whole).len() - 2;
+    let first = chunks - header.large_chunks as usize;
+    let part = parts(&whole)[1 + first];
+    let chunk = Chunk::from_bytes(whole[part..part + CHUNK].try_into().unwrap()).unwrap().0;
+    assert_eq!((chunk.kind, chunk.at), (KIND_LARGE, 0));
+    // Of no file, of another one, beyond the end, into the core's image.
+    let forges: [&dyn Fn(&mut Chunk); 7] = [
+        &|chunk| chunk.file += 2,
+        &|chunk| chunk.file ^= 1,
+        &|chunk| chunk.file = 0,
+        &|chunk| chunk.file = u64::MAX,
+        &|chunk| chunk.at += 1 << 20,
+        &|chunk| chunk.at += 512,
+        &|chunk| chunk.at = u64::MAX - 4095,
+    ];
+    for (forge, number) in forges.iter().zip(0..) {
+        for nth in first..chunks {
+            let error = refused(&place, &forged(&whole, nth, forge));
+            let is_named = matches!(error, Error::CopyDamaged { .. });
+            assert!(is_named, "forge {number} of {nth}: {error}");
+        }
+    }
+    // As many bytes, files and chunks as the header says.
+    let lies: [&dyn Fn(&mut Header); 4] = [
+        &|header| header.large_files += 1,
+        &|header| header.large_chunks -= 1,
+        &|header| header.large_bytes += 4096,
+        &|header| {
+            (header.large_bytes, header.bytes) = (header.large_bytes + 4096, header.bytes + 4096)
+        },
+    ];
+    for (lie, number) in lies.iter().zip(0..) {
+        let mut header = header.clone();
+        lie(&mut header);
+        let error = refused(&place, &with_header(&whole, &header.to_bytes()));
+        assert!(matches!(error, Error::CopyDamaged { .. }), "lie {number}: {error}");
+    }
+    let again = with_header(&whole, &header.to_bytes());
+    assert!(again == whole);
+}
+
+/// The copy `whole` with another header, and all checksums right.
+fn with_header(whole: &[u8], bytes: &[u8]) -> Vec<u8> {
+    let mut copy = bytes.to_vec();
+    let mut seed = u64::from_le_bytes(*bytes.last_chunk().unwrap());
+    for part in parts(whole)[1..].windows(2) {
+        let data = &whole[part[0] + CHUNK..part[1]];
+        let head: [u8; CHUNK] = whole[part[0]..part[0] + CHUNK].try_into().unwrap();
+        let (head, sum) = Chunk::from_bytes(&head).unwrap().0.to_bytes(seed, data);
+        copy.extend_from_slice(&head);
+        copy.extend_from_slice(data);
+        seed = sum;
+    }
+    let (header, _) = Header::from_bytes(bytes.try_into().unwrap()).unwrap();
+    copy.extend_from_slice(&trailer(&header, seed));
+    copy
+}
+
+/// The header `bytes` as one of `version`, with whatever that had there.
+fn of_version(bytes: &[u8], version: u32) -> Vec<u8> {
+    let mut header = bytes.to_vec();
+    header[8..12].copy_from_slice(&version.to_le_bytes());
+    let sum = checksum(0, &header[..HEADER - 8]);
+    header[HEADER - 8..].copy_from_slice(&sum.to_le_bytes());
+    header
+}
+
+#[test]
+fn copies_of_older_versions_are_restored_and_newer_ones_named() {
+    let place = Temporary::in_memory("versions");
+    let (directory, copy) = saved(&place);
+    let before = tree(attach(&directory).fs());
+    let whole = std::fs::read(&copy).unwrap();
+    let older = with_header(&whole, &of_version(&whole[..HEADER], 1));
+    let (path, other) = (place.path().join("older"), place.path().join("other"));
+    std::fs::write(&path, older).unwrap();
+    let options = RestoreOptions { new_identity: true, ..RestoreOptions::default() };
+    restore(&path, &other, options).unwrap();
+    assert_eq!(tree(attach(&other).fs()), before);
+    std::fs::remove_file(other.join("core")).unwrap();
+    std::fs::remove_dir_all(&other).unwrap();
+    let newer = [&of_version(&whole[..HEADER], 3), &whole[HEADER..]].concat();
+    let error = refused(&place, &newer);
+    assert!(matches!(error, Error::CopyVersion { found: 3, known: 2, .. }), "{error}");
+    assert_eq!(error.raw_os_error(), libc::EPROTONOSUPPORT);
+}
+
+#[test]
 fn a_copy_that_changes_while_it_is_restored_replaces_nothing() {
+    change_meanwhile(saved);
+    // The last thing in it is a large file then.
+    change_meanwhile(saved_large);
+}
+
+fn change_meanwhile(saved: fn(&Temporary) -> (PathBuf, PathBuf)) {
     let place = Temporary::in_memory("changing");
     let (directory, copy) = saved(&place);
     let before = {
@@ -198,6 +338,11 @@ fn a_copy_that_changes_while_it_is_restored_replaces_nothing() {
 
 #[test]
 fn a_cancelled_restore_changes_nothing() {
+    cancel(saved);
+    cancel(saved_large);
+}
+
+fn cancel(saved: fn(&Temporary) -> (PathBuf, PathBuf)) {
     let place = Temporary::in_memory("cancelled");
     let (directory, copy) = saved(&place);
     let before = tree(attach(&directory).fs());
@@ -257,7 +402,8 @@ fn a_core_that_is_cut_off_is_not_saved() {
 }
 
 fn no_partials(directory: &Path) {
-    for name in ["core.partial", "store.toml.partial", "store.toml.new"] {
+    let names = ["core.partial", "store.toml.partial", "store.toml.new", "volume.partial"];
+    for name in names.into_iter().chain(["volume2", "volume2.partial"]) {
         assert!(!directory.join(name).exists(), "{name}");
     }
 }

@@ -493,8 +493,13 @@ fn a_volume_is_for_cores_in_ram_and_as_large_as_they() {
     assert!(device.exists());
 }
 
+/// How many chunks the log of a store has.
+fn log_chunks(store: &Store) -> u32 {
+    store.fs().core().geometry().shape().log
+}
+
 #[test]
-fn a_store_is_saved_and_restored_as_one_without_a_volume() {
+fn a_copy_without_large_files_is_restored_with_a_volume_and_without_one() {
     let place = Temporary::on_disk("saved");
     let (directory, copy) = (made(&place), place.path().join("copy"));
     let store = alone(&directory);
@@ -504,19 +509,92 @@ fn a_store_is_saved_and_restored_as_one_without_a_volume() {
     // Its core comes back for that.
     power_cut(&directory);
     save(&directory, &copy, SaveOptions::default()).unwrap();
-    let error = restore(&copy, &directory, RestoreOptions::default()).unwrap_err();
-    assert!(matches!(error, Error::VolumeRule { .. }), "{error}");
-    Store::destroy(&directory, PATIENCE).unwrap();
-    restore(&copy, &directory, RestoreOptions::default()).unwrap();
+
+    // Over the store itself, which then has a new volume.
+    let restored = restore(&copy, &directory, RestoreOptions::default()).unwrap();
+    assert_eq!(restored.volume, [directory.join("volume2")]);
+    assert!(!directory.join("volume").exists());
+    power_cut(&directory);
+    let store = alone(&directory);
+    assert_eq!(tree(store.fs()), expected);
+    assert_ne!(log_chunks(&store), 0);
+    store.detach().unwrap();
+
+    // As one without a volume, over it: with no log, for which nothing waits.
+    let without = || RestoreOptions { medium: Medium::Ram, ..RestoreOptions::default() };
+    let newer = restore(&copy, &directory, without()).unwrap_err();
+    assert!(matches!(newer, Error::CoreNewer { .. }), "{newer}");
+    restore(&copy, &directory, RestoreOptions { force: true, ..without() }).unwrap();
+    assert!(!directory.join("volume").exists() && !directory.join("volume2").exists());
     let store = attach(&directory);
     assert_eq!((store.info().medium, store.info().volume), (Medium::Ram, None));
-    assert_eq!(tree(store.fs()), expected);
-    // Nothing waits for what it has of a log.
+    assert_eq!((tree(store.fs()), log_chunks(&store)), (expected.clone(), 0));
     let files = store.files().unwrap();
     for count in 0..30_000 {
         files.write(format!("/small {}", count % 100), count.to_string()).unwrap();
     }
     check(store.fs());
+    let expected = tree(store.fs());
+    drop(files);
+    store.detach().unwrap();
+
+    // And that one with a volume again, which has a log then, and large files.
+    let options = SaveOptions { force: true, ..SaveOptions::default() };
+    save(&directory, &copy, options).unwrap();
+    let volume = Some(VolumePlace::Size(VOLUME));
+    let sync = Some(SyncMode::Fsync);
+    let options = RestoreOptions { volume, sync, ..RestoreOptions::default() };
+    restore(&copy, &directory, options).unwrap();
+    let store = alone(&directory);
+    assert_eq!((tree(store.fs()), store.info().medium), (expected.clone(), Medium::Logged));
+    assert_eq!(store.sync_mode(), Some(SyncMode::Fsync));
+    let large = vec![7; 3 << 20];
+    store.files().unwrap().write("/large", &large).unwrap();
+    let id = store.files().unwrap().metadata("/large").unwrap().id();
+    let form = format!("{:?}", store.fs().placement(id, 1 << 20).unwrap().form);
+    assert_eq!(form, "Large");
+    store.detach().unwrap();
+    power_cut(&directory);
+    let store = alone(&directory);
+    assert!(store.files().unwrap().read("/large").unwrap() == large);
+    check(store.fs());
+    let found = tree(store.fs());
+    assert!(expected.iter().all(|(name, seen)| name == "" || found.get(name) == Some(seen)));
+}
+
+#[test]
+fn a_file_of_a_restored_store_is_never_taken_for_one_of_the_copy() {
+    let place = Temporary::on_disk("restored-ids");
+    let (directory, copy) = (made(&place), place.path().join("copy"));
+    // A core that came back has large numbers.
+    power_cut(&directory);
+    let store = alone(&directory);
+    let mut ids = made_ids(&store, "before");
+    store.detach().unwrap();
+    save(&directory, &copy, SaveOptions::default()).unwrap();
+    restore(&copy, &directory, RestoreOptions::default()).unwrap();
+    let store = alone(&directory);
+    assert_eq!(names(store.fs()).len(), 20);
+    ids.extend(made_ids(&store, "after"));
+    let latest = |ids: &[(u64, u64)]| ids.iter().map(|id| id.1 << 16 >> 16).max();
+    assert!(latest(&ids[..20]) < latest(&ids[20..]), "{ids:?}");
+    let distinct: BTreeSet<u64> = ids.iter().map(|id| id.1).collect();
+    assert_eq!(distinct.len(), 40, "{ids:?}");
+}
+
+#[test]
+fn what_is_on_the_volume_only_is_not_lost_by_restoring() {
+    let place = Temporary::on_disk("not-lost");
+    let (directory, copy) = (made(&place), place.path().join("copy"));
+    save(&directory, &copy, SaveOptions::default()).unwrap();
+    let store = alone(&directory);
+    write_file(store.fs(), "later", b"than the copy");
+    store.detach().unwrap();
+    power_cut(&directory);
+    let newer = restore(&copy, &directory, RestoreOptions::default()).unwrap_err();
+    assert!(matches!(newer, Error::CoreNewer { .. }), "{newer}");
+    power_cut(&directory);
+    assert_eq!(names(alone(&directory).fs()), ["later"]);
 }
 
 #[test]

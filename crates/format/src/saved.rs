@@ -1,7 +1,7 @@
 //! A saved copy: the part of a region that is in use, in a file.
 //!
 //! ```text
-//! header | chunk: settings | chunk: region | chunk: region | ... | trailer
+//! header | chunk: settings | chunk: region | ... | chunk: large file | ... | trailer
 //! ```
 //!
 //! Each checksum has the one before it as seed, so that the last one covers everything, and a file
@@ -20,7 +20,9 @@ pub const CHUNK_MAGIC: [u8; 4] = *b"CHNK";
 /// The first eight bytes of the trailer.
 pub const TRAILER_MAGIC: [u8; 8] = *b"CONQDONE";
 /// The version of saved copies that this crate describes.
-pub const SAVED_VERSION: u32 = 1;
+pub const SAVED_VERSION: u32 = 2;
+/// The oldest version that can be read: without large files, and what is said of them is 0.
+pub const SAVED_VERSION_LEAST: u32 = 1;
 /// Bytes of the header.
 pub const HEADER: usize = 4096;
 /// Bytes of a chunk before its data.
@@ -31,10 +33,14 @@ pub const TRAILER: usize = 64;
 pub const DATA_MAX: u64 = 1 << 20;
 /// Part of a store that is included: its core.
 pub const INCLUDES_CORE: u32 = 1;
+/// Part of a store that is included: what its volume has of large files.
+pub const INCLUDES_LARGE: u32 = 2;
 /// Kind of a chunk: the text of `store.toml`.
 pub const KIND_SETTINGS: u32 = 1;
 /// Kind of a chunk: bytes of the region.
 pub const KIND_REGION: u32 = 2;
+/// Kind of a chunk: bytes of a large file, as the volume has them.
+pub const KIND_LARGE: u32 = 3;
 /// What the trailer says of a copy with nothing missing.
 pub const COMPLETE: u32 = 0x444F_4E45;
 
@@ -62,7 +68,12 @@ struct RawHeader {
     holding_chunks: U32,
     holding_chunks_max: U32,
     log_chunks: U32,
-    reserved: [u8; 3932],
+    reserved_word: U32,
+    large_files: U64,
+    large_chunks: U64,
+    large_bytes: U64,
+    volume_bytes: U64,
+    reserved: [u8; 3896],
     checksum: U64,
 }
 
@@ -74,7 +85,8 @@ struct RawChunk {
     number: U64,
     at: U64,
     len: U64,
-    reserved: [u8; 24],
+    file: U64,
+    reserved: [u8; 16],
     checksum: U64,
 }
 
@@ -87,6 +99,31 @@ struct RawTrailer {
     state: U32,
     reserved: [u8; 28],
     checksum: U64,
+}
+
+impl RawHeader {
+    /// What it says of a region of this `shape`.
+    fn header(&self, shape: Shape) -> Header {
+        // Reserved bytes of older versions say nothing.
+        let since_2 = |field: U64| if self.version.get() < 2 { 0 } else { field.get() };
+        Header {
+            region: self.region,
+            store: self.store,
+            incarnation: self.incarnation,
+            saved_at: self.saved_at.get(),
+            sequence: self.sequence.get(),
+            attach_generation: self.attach_generation.get(),
+            shape,
+            groups: self.groups.get(),
+            holding_chunks: self.holding_chunks.get(),
+            chunks: self.chunks.get(),
+            bytes: self.bytes.get(),
+            large_files: since_2(self.large_files),
+            large_chunks: since_2(self.large_chunks),
+            large_bytes: since_2(self.large_bytes),
+            volume_bytes: since_2(self.volume_bytes),
+        }
+    }
 }
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER);
@@ -131,9 +168,22 @@ pub struct Header {
     pub chunks: u64,
     /// Bytes of data in them.
     pub bytes: u64,
+    /// Files whose data is on the volume, or would be if they had any there.
+    pub large_files: u64,
+    /// Of the chunks, those of large files: the last ones.
+    pub large_chunks: u64,
+    /// Bytes of data in these.
+    pub large_bytes: u64,
+    /// Bytes of a file that would be a volume as large as the store's; 0 if it had none.
+    pub volume_bytes: u64,
 }
 
 impl Header {
+    /// The parts of a store that are included.
+    const fn included(&self) -> u32 {
+        if self.large_files == 0 { INCLUDES_CORE } else { INCLUDES_CORE | INCLUDES_LARGE }
+    }
+
     /// Whether this is a copy of the same state as `other`.
     #[must_use]
     pub fn is_of_same_state(&self, other: &Header) -> bool {
@@ -147,7 +197,7 @@ impl Header {
         let raw = RawHeader {
             magic: MAGIC,
             version: SAVED_VERSION.into(),
-            included: INCLUDES_CORE.into(),
+            included: self.included().into(),
             region: self.region,
             store: self.store,
             incarnation: self.incarnation,
@@ -166,7 +216,12 @@ impl Header {
             holding_chunks: self.holding_chunks.into(),
             holding_chunks_max: self.shape.chunks.into(),
             log_chunks: self.shape.log.into(),
-            reserved: [0; 3932],
+            reserved_word: 0.into(),
+            large_files: self.large_files.into(),
+            large_chunks: self.large_chunks.into(),
+            large_bytes: self.large_bytes.into(),
+            volume_bytes: self.volume_bytes.into(),
+            reserved: [0; 3896],
             checksum: 0.into(),
         };
         let mut bytes: [u8; HEADER] = zerocopy::transmute!(raw);
@@ -183,8 +238,9 @@ impl Header {
         if raw.magic != MAGIC {
             return Err(Defect::Magic);
         }
-        if raw.version.get() != SAVED_VERSION {
-            return Err(Defect::Version(raw.version.get()));
+        let version = raw.version.get();
+        if !(SAVED_VERSION_LEAST..=SAVED_VERSION).contains(&version) {
+            return Err(Defect::Version(version));
         }
         let seed = check(bytes, 0)?;
         let shape = Shape {
@@ -206,8 +262,9 @@ impl Header {
         if chunks > most {
             return Err(Defect::Field("chunks of holdings", 144, most.into(), chunks.into()));
         }
+        let header = raw.header(shape);
         let fields = [
-            ("parts included", 12, u64::from(INCLUDES_CORE), u64::from(raw.included.get())),
+            ("parts included", 12, header.included().into(), u64::from(raw.included.get())),
             ("bytes in a chunk", 108, DATA_MAX, u64::from(raw.data_max.get())),
             ("length of the region", 120, geometry.len_at(groups), raw.region_len.get()),
         ];
@@ -216,19 +273,6 @@ impl Header {
                 return Err(Defect::Field(name, at, expected, found));
             }
         }
-        let header = Header {
-            region: raw.region,
-            store: raw.store,
-            incarnation: raw.incarnation,
-            saved_at: raw.saved_at.get(),
-            sequence: raw.sequence.get(),
-            attach_generation: raw.attach_generation.get(),
-            shape,
-            groups,
-            holding_chunks: raw.holding_chunks.get(),
-            chunks: raw.chunks.get(),
-            bytes: raw.bytes.get(),
-        };
         Ok((header, seed))
     }
 }
@@ -236,14 +280,16 @@ impl Header {
 /// What a chunk holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chunk {
-    /// [`KIND_SETTINGS`] or [`KIND_REGION`].
+    /// [`KIND_SETTINGS`], [`KIND_REGION`] or [`KIND_LARGE`].
     pub kind: u32,
     /// Its place among the chunks, from 0.
     pub number: u64,
-    /// The offset in the region of its first byte; 0 for settings.
+    /// The offset of its first byte, in the region or in the large file; 0 for settings.
     pub at: u64,
     /// Bytes of data.
     pub len: u64,
+    /// Of a large file: the number of its chunk of the volume's space; otherwise 0.
+    pub file: u64,
 }
 
 impl Chunk {
@@ -256,7 +302,8 @@ impl Chunk {
             number: self.number.into(),
             at: self.at.into(),
             len: self.len.into(),
-            reserved: [0; 24],
+            file: self.file.into(),
+            reserved: [0; 16],
             checksum: 0.into(),
         };
         let mut bytes: [u8; CHUNK] = zerocopy::transmute!(raw);
@@ -275,8 +322,13 @@ impl Chunk {
         if raw.magic != CHUNK_MAGIC {
             return Err(Defect::Magic);
         }
-        let (kind, number) = (raw.kind.get(), raw.number.get());
-        let chunk = Chunk { kind, number, at: raw.at.get(), len: raw.len.get() };
+        let chunk = Chunk {
+            kind: raw.kind.get(),
+            number: raw.number.get(),
+            at: raw.at.get(),
+            len: raw.len.get(),
+            file: raw.file.get(),
+        };
         Ok((chunk, raw.checksum.get()))
     }
 
@@ -372,6 +424,24 @@ mod tests {
             groups: 5,
             chunks: 11,
             bytes: 12,
+            large_files: 1,
+            large_chunks: 2,
+            large_bytes: 8192,
+            volume_bytes: 1 << 30,
+        }
+    }
+
+    #[test]
+    fn version_1_has_no_large_files_whatever_is_reserved_there() {
+        let none = Header { large_files: 0, ..header() };
+        let mut bytes = none.to_bytes();
+        bytes[8] = 1;
+        seal(&mut bytes, 0);
+        let (found, _) = Header::from_bytes(&bytes).unwrap();
+        assert_eq!(found, Header { large_chunks: 0, large_bytes: 0, volume_bytes: 0, ..none });
+        for version in [0, 3, u32::MAX] {
+            bytes[8..12].copy_from_slice(&version.to_le_bytes());
+            assert_eq!(Header::from_bytes(&bytes), Err(Defect::Version(version)));
         }
     }
 
@@ -410,7 +480,7 @@ mod tests {
 
     #[test]
     fn chunks_are_chained() {
-        let chunk = Chunk { kind: KIND_REGION, number: 1, at: 4096, len: 3 };
+        let chunk = Chunk { kind: KIND_LARGE, number: 1, at: 4096, len: 3, file: 64 };
         let (bytes, sum) = chunk.to_bytes(9, b"abc");
         assert_eq!(Chunk::from_bytes(&bytes), Ok((chunk, sum)));
         assert_eq!(Chunk::check(&bytes, 9, b"abc"), Ok(sum));

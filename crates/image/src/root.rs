@@ -11,6 +11,7 @@ use conquest_format::superblock::{LIVE_PROTOCOL, LOGGED, Superblock};
 use conquest_pm::Core;
 use conquest_pm::attach::NewRegion;
 use conquest_pm::host::Host;
+use conquest_pm::log::Stands;
 use conquest_pm::memory::Memory;
 
 use crate::{Error, Image, Result};
@@ -35,6 +36,16 @@ impl<M: Memory, H: Host> Image<M, H> {
     /// # Errors
     /// [`Error::Exists`], [`Error::NoLog`], those of the volume.
     pub fn make(volume: Arc<Volume<M, H>>, new: &NewRegion) -> Result<Image<M, H>> {
+        Image::make_of(volume, new, FIRST)
+    }
+
+    /// Makes an image of a region that is to be `new`, and whose pages are on the volume already,
+    /// each at its place: they are as the records below `cut` have left them, and are flushed
+    /// before the image is there.
+    ///
+    /// # Errors
+    /// As [`Self::make`].
+    pub fn make_of(volume: Arc<Volume<M, H>>, new: &NewRegion, cut: u64) -> Result<Image<M, H>> {
         let image = Image { volume };
         if new.shape.log == 0 {
             return Err(Error::NoLog { volume: image.name() });
@@ -62,13 +73,14 @@ impl<M: Memory, H: Host> Image<M, H> {
         };
         let first = Root {
             epoch: 0,
-            cut: FIRST,
+            cut,
             log_start: 0,
             log_end: 0,
-            checkpoint: FIRST,
+            checkpoint: cut,
             incarnation: 0,
             superblock,
         };
+        image.volume.flush()?;
         if !image.volume.write_atomic_if(&seen, &[(ROOT, &first.to_bytes())])? {
             return Err(Error::Exists { volume: image.name() });
         }
@@ -148,22 +160,37 @@ impl<M: Memory, H: Host> Image<M, H> {
         // In this order: what is on the volume is never behind what is said to be durable.
         let durable = core.durable();
         let (root, seen) = self.look()?;
-        let expected = core.uuid()?;
-        if root.superblock.uuid != expected {
-            let (expected, found) = (text(expected), text(root.superblock.uuid));
+        let (incarnation, next) = (core.incarnation(), core.next_sequence());
+        self.fits(&root, core.uuid()?, Stands { incarnation, durable, next })?;
+        Ok((root, seen))
+    }
+
+    /// Whether what is on the volume is of the region `uuid`, whose records are so far.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_region(&self, uuid: [u8; 16], stands: Stands) -> Result<()> {
+        self.fits(&self.root()?, uuid, stands)
+    }
+
+    fn fits(&self, root: &Root, uuid: [u8; 16], stands: Stands) -> Result<()> {
+        let Stands { incarnation, durable, next } = stands;
+        let (expected, found) = (uuid, root.superblock.uuid);
+        if expected != found {
+            let (expected, found) = (text(expected), text(found));
             return Err(Error::Other { volume: self.name(), expected, found });
         }
-        let (expected, found) = (core.incarnation(), root.incarnation);
+        let (expected, found) = (incarnation, root.incarnation);
         if expected != found {
             return Err(Error::Superseded { volume: self.name(), expected, found });
         }
-        let (found, next) = (root.cut, core.next_sequence());
+        let found = root.cut;
         if found < durable {
             return Err(Error::Older { volume: self.name(), expected: durable, found });
         }
         if found > next {
             return Err(Error::Newer { volume: self.name(), expected: next, found });
         }
-        Ok((root, seen))
+        Ok(())
     }
 }

@@ -113,26 +113,27 @@ impl Mkfs {
     }
 }
 
-/// The volume that `args` describe.
-fn volume(args: &Mkfs) -> Result<Option<VolumePlace>> {
+/// The volume that `--volume` and `--mirror` describe, if they do.
+pub(super) fn volume(given: &[OsString], mirror: bool) -> Result<Option<VolumePlace>> {
     let size = |text: &OsString| text.to_str().and_then(|text| size::parse(text).ok());
-    match args.volume.as_slice() {
+    match given {
+        [] if mirror => Err(Reason::rule("--mirror takes two devices or more")),
         [] => Ok(Some(VolumePlace::Auto)),
-        [one] if one == "none" && !args.mirror => Ok(None),
-        [one] if size(one).is_some() && !args.mirror => {
+        [one] if one == "none" && !mirror => Ok(None),
+        [one] if size(one).is_some() && !mirror => {
             Ok(Some(VolumePlace::Size(size(one).unwrap_or(0))))
         }
-        [_] if args.mirror => Err(Reason::rule("--mirror takes two devices or more")),
+        [_] if mirror => Err(Reason::rule("--mirror takes two devices or more")),
         all => {
             let paths = all.iter().map(PathBuf::from).collect();
-            Ok(Some(VolumePlace::Devices { paths, mirror: args.mirror }))
+            Ok(Some(VolumePlace::Devices { paths, mirror }))
         }
     }
 }
 
 /// Makes the store that `args` describe.
 pub(crate) fn make(report: &Report, args: &Mkfs) {
-    let Some(volume) = report.take_plain(volume(args)) else {
+    let Some(volume) = report.take_plain(volume(&args.volume, args.mirror)) else {
         return;
     };
     let directory = args.directory();

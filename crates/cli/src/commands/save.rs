@@ -21,7 +21,8 @@ use crate::stop;
 #[derive(Args)]
 #[command(
     after_help = "Nobody else may have the store attached. The file has its name only once it is
-complete and durable; run again after an interruption, saving goes on where it was.
+complete and durable; run again after an interruption, saving goes on where it was. What the store's
+volume has of large files is saved too.
 
 Example:
   conquest save store /backup/store.save"
@@ -44,6 +45,7 @@ struct Answer {
     file: Name,
     file_bytes: u64,
     bytes: u64,
+    large_bytes: u64,
     resumed_bytes: u64,
     store: String,
     attach_generation: u64,
@@ -77,6 +79,7 @@ fn tell(args: &Save, saved: &Saved) -> Result<()> {
                 file: Name::new(saved.file.as_os_str().as_encoded_bytes()),
                 file_bytes: saved.len,
                 bytes: saved.bytes,
+                large_bytes: saved.large_bytes,
                 resumed_bytes: saved.resumed,
                 store: saved.store.to_string(),
                 attach_generation: saved.attach_generation,
@@ -85,7 +88,7 @@ fn tell(args: &Save, saved: &Saved) -> Result<()> {
     }
     let mut text = format!(
         "saved {} to {} ({})\n",
-        human(saved.bytes),
+        human(saved.bytes + saved.large_bytes),
         place::host_label(&saved.file),
         human(saved.len)
     );

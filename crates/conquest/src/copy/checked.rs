@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use conquest_format::PAGE;
-use conquest_format::superblock::{SIZE, Superblock};
+use conquest_format::geometry::Shape;
+use conquest_format::superblock::{LOGGED, SIZE, Superblock};
 use conquest_pm::superblock;
 
 use super::reader::Reader;
@@ -21,6 +22,8 @@ pub(crate) struct Copy {
     pub(crate) text: (u64, u64),
     /// Bytes of the region.
     pub(crate) bytes: u64,
+    /// The superblock of the region.
+    pub(crate) superblock: Superblock,
 }
 
 /// Opens the copy `from` and checks all of it. Half of the work, as far as `progress` is told, is
@@ -41,6 +44,10 @@ pub(crate) fn open<'p>(from: &Path, progress: Option<Progress<'p>>) -> Result<(C
         bytes += data.len() as u64;
         Ok(())
     })?;
+    while let Some(chunk) = reader.large_chunk()? {
+        meter.add(chunk.len)?;
+    }
+    reader.end()?;
     let (found, header) = (superblock_in(from, &first)?, &reader.header);
     let is_same = found.uuid == header.region
         && found.shape == header.shape
@@ -55,7 +62,7 @@ pub(crate) fn open<'p>(from: &Path, progress: Option<Progress<'p>>) -> Result<(C
             found: found.sequence,
         });
     }
-    Ok((Copy { reader, settings, text, bytes }, meter))
+    Ok((Copy { reader, settings, text, bytes, superblock: found }, meter))
 }
 
 /// The superblock that counts, in the first pages of a region.
@@ -67,10 +74,13 @@ fn superblock_in(path: &Path, pages: &[u8]) -> Result<Superblock> {
     Ok(superblock::choose(path, &[copy(0), copy(PAGE as usize)])?)
 }
 
-/// Gives the region whose superblocks' pages are `first` the identity `region`.
-pub(crate) fn rename_region(path: &Path, first: &mut [u8], region: Id) -> Result<()> {
+/// Gives the region whose superblocks' pages are `first` the identity `region`, and another `shape`
+/// in which everything that counts is where it was.
+pub(crate) fn rewrite(path: &Path, first: &mut [u8], region: Id, shape: Shape) -> Result<()> {
     let old = superblock_in(path, first)?;
-    let new = Superblock { uuid: region.0, ..old };
+    let others = old.features_incompatible & !LOGGED;
+    let features_incompatible = if shape.log == 0 { others } else { others | LOGGED };
+    let new = Superblock { uuid: region.0, shape, features_incompatible, ..old };
     first.fill(0);
     let at = (new.sequence % 2 * PAGE) as usize;
     if let Some(place) = first.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<SIZE>()) {

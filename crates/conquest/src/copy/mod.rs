@@ -1,10 +1,12 @@
-//! Saved copies: a store's core on a disk, and back.
+//! Saved copies: a store's core, and what its volume has of large files, on a disk, and back.
 //!
 //! `docs/FORMAT.md` says what is in such a file. It is built as `NAME.partial` and gets its name
 //! when it is complete and durable. Who is interrupted can go on where he was, as long as the store
 //! has not changed since.
 
 mod checked;
+mod fill;
+mod large;
 mod plan;
 mod reader;
 mod restore;
@@ -17,7 +19,8 @@ use std::path::PathBuf;
 
 use conquest_format::saved::Defect;
 
-use crate::store::new::{CorePlace, Medium};
+use crate::store::new::{CorePlace, Medium, VolumePlace};
+use crate::store::sync_mode::SyncMode;
 use crate::{Error, Id, Result};
 
 pub use restore::restore;
@@ -52,7 +55,9 @@ pub struct Saved {
     pub len: u64,
     /// Bytes of the region in it.
     pub bytes: u64,
-    /// Of these, bytes that an interrupted call had saved before.
+    /// Bytes of large files that were on the volume.
+    pub large_bytes: u64,
+    /// Of both, bytes that an interrupted call had saved before.
     pub resumed: u64,
     /// The store's identity.
     pub store: Id,
@@ -67,6 +72,12 @@ pub struct RestoreOptions<'p> {
     pub core: CorePlace,
     /// What the core is kept on; by default what the copy's was, if that can be had there.
     pub medium: Medium,
+    /// Where its volume is made; by default where that of the store is that is there, and for a
+    /// store that is not there yet a file in its directory, as large as the volume that the saved
+    /// store had, if it had one and the medium is not another one.
+    pub volume: Option<VolumePlace>,
+    /// Who waits until what he has done is durable on the volume; by default as it was.
+    pub sync: Option<SyncMode>,
     /// Loses what is in the way: a core that has changed since the copy was saved, another store,
     /// a store that can't be read. Never one that somebody has attached.
     pub force: bool,
@@ -85,6 +96,7 @@ impl fmt::Debug for RestoreOptions<'_> {
         f.debug_struct("RestoreOptions")
             .field("core", &self.core)
             .field("medium", &self.medium)
+            .field("volume", &self.volume)
             .field("force", &self.force)
             .field("new_identity", &self.new_identity)
             .finish_non_exhaustive()
@@ -99,10 +111,14 @@ pub struct Restored {
     pub directory: PathBuf,
     /// Its core.
     pub core: PathBuf,
+    /// The devices of its volume; none if it has none.
+    pub volume: Vec<PathBuf>,
     /// The store's identity.
     pub store: Id,
     /// Bytes of the region that were restored.
     pub bytes: u64,
+    /// Bytes of large files that are on the volume.
+    pub large_bytes: u64,
     /// Nanoseconds since 1970 at which the copy was saved.
     pub saved_at: u64,
     /// The attach generation that was saved.

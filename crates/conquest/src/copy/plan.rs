@@ -70,6 +70,18 @@ impl Plan {
         words
     }
 
+    /// The groups that have an allocated page.
+    pub(crate) fn groups_in_use(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.groups).filter(|group| self.has_pages(*group))
+    }
+
+    /// Whether page `page` of the heap is allocated.
+    pub(crate) fn is_in_use(&self, page: u64) -> bool {
+        let (group, page) = (page / GROUP_PAGES, page % GROUP_PAGES);
+        let word = self.bitmap(group).get((page / 64) as usize).copied().unwrap_or(0);
+        word >> (page % 64) & 1 == 1
+    }
+
     fn has_pages(&self, group: u64) -> bool {
         self.bitmap(group).iter().any(|word| *word != 0)
     }
@@ -82,7 +94,7 @@ impl Plan {
     /// The ranges of bytes that are saved, in order. Those after the first one need the bitmaps.
     fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         let page = |at: conquest_format::Offset| at.bytes()..at.bytes() + PAGE;
-        let used = || (0..self.groups).filter(|group| self.has_pages(*group));
+        let used = || self.groups_in_use();
         let descriptors =
             used().map(move |group| page(self.geometry.descriptor(group * GROUP_PAGES)));
         let maps = used().map(move |group| page(self.geometry.slab_map(group * GROUP_PAGES)));
@@ -99,10 +111,10 @@ impl Plan {
         std::iter::once_with(|| self.fixed()).chain(merged(descriptors.chain(maps).chain(pages)))
     }
 
-    /// The chunks of a copy whose settings have `settings` bytes, in order. Those past the fixed
-    /// part need the bitmaps.
+    /// The chunks of a copy whose settings have `settings` bytes, in order, but for those of large
+    /// files. Those past the fixed part need the bitmaps.
     pub(crate) fn chunks(&self, settings: u64) -> impl Iterator<Item = Chunk> + '_ {
-        let first = Chunk { kind: KIND_SETTINGS, number: 0, at: 0, len: settings };
+        let first = Chunk { kind: KIND_SETTINGS, number: 0, at: 0, len: settings, file: 0 };
         let pieces = self.ranges().flat_map(|range| {
             let starts = range.clone().step_by(DATA_MAX as usize);
             starts.map(move |at| at..(at + DATA_MAX).min(range.end))
@@ -112,6 +124,7 @@ impl Plan {
             number,
             at: piece.start,
             len: piece.end - piece.start,
+            file: 0,
         });
         std::iter::once(first).chain(rest)
     }

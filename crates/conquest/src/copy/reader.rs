@@ -5,9 +5,10 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use conquest_format::PAGE;
 use conquest_format::geometry::Geometry;
 use conquest_format::saved::{
-    self, CHUNK, Chunk, DATA_MAX, Defect, HEADER, Header, KIND_SETTINGS, TRAILER,
+    self, CHUNK, Chunk, DATA_MAX, Defect, HEADER, Header, KIND_LARGE, KIND_SETTINGS, TRAILER,
 };
 
 use super::plan::Plan;
@@ -29,6 +30,17 @@ pub(crate) struct Reader {
     /// The checksum of what was read last.
     pub(crate) seed: u64,
     data: Vec<u8>,
+    /// Chunks of large files that are read.
+    large: Large,
+}
+
+/// How far the chunks of large files were read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Large {
+    chunks: u64,
+    bytes: u64,
+    /// The last one.
+    last: Option<Chunk>,
 }
 
 impl Reader {
@@ -50,7 +62,8 @@ impl Reader {
         }
         let (header, seed) =
             Header::from_bytes(&bytes).map_err(|defect| damaged(&path, 0, Part::Header, defect))?;
-        Ok(Reader { path, file, header, offset: HEADER as u64, seed, data: Vec::new() })
+        let (offset, large) = (HEADER as u64, Large::default());
+        Ok(Reader { path, file, header, offset, seed, data: Vec::new(), large })
     }
 
     /// Opens the saved copy `path`.
@@ -78,10 +91,8 @@ impl Reader {
     /// Reads the next chunk, which must be `expected`; its data. Of the first chunk, whose length
     /// nobody knows, only the kind and the number are compared.
     pub(crate) fn chunk(&mut self, expected: Chunk) -> Result<&[u8]> {
-        let mut bytes = [0; CHUNK];
-        self.read(&mut bytes, "the end of its chunks")?;
+        let (bytes, found) = self.head()?;
         let bad = |defect| damaged(&self.path, self.offset, Part::Chunk, defect);
-        let (found, _) = Chunk::from_bytes(&bytes).map_err(bad)?;
         let is_settings = expected.kind == KIND_SETTINGS;
         let len = if is_settings { found.len.min(SETTINGS_MAX) } else { expected.len };
         let fields = [
@@ -89,32 +100,102 @@ impl Reader {
             ("number of a chunk", 8, expected.number, found.number),
             ("offset of a chunk", 16, expected.at, found.at),
             ("length of a chunk", 24, len, found.len),
+            ("file of a chunk", 32, expected.file, found.file),
         ];
         for (what, at, expected, found) in fields {
             if expected != found {
                 return Err(bad(Defect::Field(what, at, expected, found)));
             }
         }
+        self.body(&bytes, found)?;
+        Ok(&self.data)
+    }
+
+    /// Reads what stands before the data of the next chunk; nothing of it is checked.
+    fn head(&mut self) -> Result<([u8; CHUNK], Chunk)> {
+        let mut bytes = [0; CHUNK];
+        self.read(&mut bytes, "the end of its chunks")?;
+        let bad = |defect| damaged(&self.path, self.offset, Part::Chunk, defect);
+        let (found, _) = Chunk::from_bytes(&bytes).map_err(bad)?;
+        Ok((bytes, found))
+    }
+
+    /// Reads the data of the chunk `found`, which is not longer than chunks are, behind `bytes`,
+    /// and checks both.
+    fn body(&mut self, bytes: &[u8; CHUNK], found: Chunk) -> Result<()> {
         let mut data = std::mem::take(&mut self.data);
         data.resize(found.len as usize, 0);
         let read = self.read(&mut data, "the end of a chunk");
         self.data = data;
         read?;
-        let checked = Chunk::check(&bytes, self.seed, &self.data);
+        let checked = Chunk::check(bytes, self.seed, &self.data);
         self.seed =
             checked.map_err(|defect| damaged(&self.path, self.offset, Part::Chunk, defect))?;
         self.offset += CHUNK as u64 + found.len;
-        Ok(&self.data)
+        Ok(())
+    }
+
+    /// Reads the next chunk of a large file, if there is one more: what it is. Those of a file are
+    /// in order; which files there are is for the region to say.
+    pub(crate) fn large_chunk(&mut self) -> Result<Option<Chunk>> {
+        let Large { chunks, bytes: before, last } = self.large;
+        if chunks == self.header.large_chunks {
+            return Ok(None);
+        }
+        let (bytes, found) = self.head()?;
+        let number = self.header.chunks.saturating_sub(self.header.large_chunks) + chunks;
+        let least = last.filter(|last| last.file == found.file).map_or(0, |it| it.at + it.len);
+        let most = self.header.large_bytes - before;
+        let (at, len) = (found.at, found.len);
+        let fields = [
+            ("kind of a chunk", 4, KIND_LARGE.into(), found.kind.into()),
+            ("number of a chunk", 8, number, found.number),
+            ("offset of a chunk", 16, at.max(least) / PAGE * PAGE, at),
+            ("offset of a chunk", 16, at.min(i64::MAX as u64), at),
+            ("length of a chunk", 24, len.max(PAGE) / PAGE * PAGE, len),
+            ("length of a chunk", 24, len.min(most).min(DATA_MAX), len),
+        ];
+        if let Some(&(what, at, expected, found)) = fields.iter().find(|field| field.2 != field.3) {
+            let defect = Defect::Field(what, at, expected, found);
+            return Err(damaged(&self.path, self.offset, Part::Chunk, defect));
+        }
+        self.body(&bytes, found)?;
+        self.large = Large { chunks: chunks + 1, bytes: before + found.len, last: Some(found) };
+        Ok(Some(found))
+    }
+
+    /// Refuses a copy whose header says that there are other than `found` large files.
+    pub(crate) fn check_files(&self, found: u64) -> Result<()> {
+        let said = self.header.large_files;
+        if said == found {
+            return Ok(());
+        }
+        let defect = Defect::Field("number of large files", 160, found, said);
+        Err(damaged(&self.path, 0, Part::Header, defect))
+    }
+
+    /// The data of the chunk that was read last.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// The error that the chunk that was read last is of no large file of the region, or beyond the
+    /// end of it: that is `expected`.
+    pub(crate) fn misplaced(&self, chunk: Chunk, expected: u64) -> Error {
+        let start = self.offset - CHUNK as u64 - chunk.len;
+        let (what, at) = ("file and end of a chunk", 16);
+        let defect = Defect::Field(what, at, expected, chunk.at + chunk.len);
+        damaged(&self.path, start, Part::Chunk, defect)
     }
 
     /// Reads the settings, which come first.
     pub(crate) fn settings(&mut self) -> Result<Vec<u8>> {
-        let first = Chunk { kind: KIND_SETTINGS, number: 0, at: 0, len: 0 };
+        let first = Chunk { kind: KIND_SETTINGS, number: 0, at: 0, len: 0, file: 0 };
         Ok(self.chunk(first)?.to_vec())
     }
 
-    /// Reads all chunks of the region and the trailer, and gives each chunk's offset and data to
-    /// `take`.
+    /// Reads all chunks of the region, and gives each one's offset and data to `take`. What is
+    /// behind them are [large files](Self::large_chunk), and [the end](Self::end).
     pub(crate) fn region(
         &mut self,
         settings: u64,
@@ -132,9 +213,10 @@ impl Reader {
             meter.add(chunk.len)?;
         }
         let (chunks, bytes) = plan.size(settings);
+        let Header { large_chunks, large_bytes, .. } = self.header;
         for (what, at, expected, found) in [
-            ("number of chunks", 128, chunks, self.header.chunks),
-            ("bytes of data", 136, bytes, self.header.bytes),
+            ("number of chunks", 128, chunks.saturating_add(large_chunks), self.header.chunks),
+            ("bytes of data", 136, bytes.saturating_add(large_bytes), self.header.bytes),
         ] {
             if expected != found {
                 let defect = Defect::Field(what, at, expected, found);
@@ -145,12 +227,17 @@ impl Reader {
             take(chunk.at, self.chunk(chunk)?)?;
             meter.add(chunk.len)?;
         }
-        self.trailer()?;
         Ok(plan)
     }
 
-    /// Reads the trailer, behind which nothing may be.
-    fn trailer(&mut self) -> Result<()> {
+    /// Reads the trailer, behind which nothing may be, and before which there are as many bytes of
+    /// large files as the header says.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        let (expected, found) = (self.header.large_bytes, self.large.bytes);
+        if expected != found {
+            let defect = Defect::Field("bytes of large files", 176, found, expected);
+            return Err(damaged(&self.path, 0, Part::Header, defect));
+        }
         let mut bytes = [0; TRAILER];
         self.read(&mut bytes, "its trailer")?;
         let checked = saved::check_trailer(&bytes, &self.header, self.seed);
@@ -180,6 +267,7 @@ impl Reader {
     pub(crate) fn rewind(&mut self, settings: u64, seed: u64) -> Result<()> {
         self.offset = (HEADER + CHUNK) as u64 + settings;
         self.seed = seed;
+        self.large = Large::default();
         let sought = self.file.seek(SeekFrom::Start(self.offset));
         sought.map(drop).map_err(failed(&self.path, "read it again"))
     }

@@ -5,20 +5,22 @@
 //!
 //! An interrupted call is gone on with if the region is the same: the same incarnation of the same
 //! region, at the same sequence of its superblock, which is clean. Attaching changes the sequence
-//! before anything else, and restoring the incarnation, so nothing in it has changed.
+//! before anything else, and restoring the incarnation, so nothing in it has changed, nor what the
+//! volume has of large files, which is changed by those who have the store attached.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
-use conquest_format::fs::root;
-use conquest_format::geometry::{STATE_CHUNKS, STATE_GROUPS, STATE_ROOTS};
-use conquest_format::saved::Header;
-use conquest_format::{Offset, WORD};
+use conquest_format::Offset;
+use conquest_format::geometry::{STATE_CHUNKS, STATE_GROUPS};
+use conquest_format::saved::{Chunk, Header, KIND_LARGE, KIND_SETTINGS};
+use conquest_pm::log::Stands;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Access, Options};
 
+use super::large::Region;
 use super::plan::Plan;
-use super::writer::{Writer, len_of};
+use super::writer::{Take, Writer, len_of};
 use super::{Meter, SaveOptions, Saved};
 use crate::error::failed;
 use crate::store::attach::is_store;
@@ -26,8 +28,9 @@ use crate::store::directory::{parent, partial};
 use crate::store::lock::{StoreLock, absolute};
 use crate::store::make::{PATIENCE, hold_alone};
 use crate::store::region::{self, Held};
-use crate::store::settings::Settings;
-use crate::store::{bring_back, live, place};
+use crate::store::settings::{Live, Settings};
+use crate::store::volume::{self, Volume};
+use crate::store::{bring_back, live, place, switch};
 use crate::{Error, Result, machine};
 
 /// Bytes of the bitmaps that are read at once.
@@ -52,11 +55,12 @@ pub fn save(directory: &Path, to: &Path, options: SaveOptions<'_>) -> Result<Sav
     }
     let mut settings = Settings::read(&directory)?;
     live::home(&directory, &settings)?;
+    switch::settle(&directory, &mut settings)?;
     bring_back::if_missing(&directory, &mut settings)?;
     let found = live::find(&directory, &settings, false)?;
     live::refuse_torn(&directory, &settings, &found)?;
     let held = quiet(&directory, &found.path)?;
-    let saved = save_held(&held, &settings, found.live, &to, options);
+    let saved = save_held(&directory, &held, &settings, found.live, &to, options);
     match &saved {
         // What was done is of use to the next call.
         Ok(_) | Err(Error::Cancelled | Error::Busy { .. }) => {}
@@ -81,60 +85,191 @@ fn quiet(directory: &Path, path: &Path) -> Result<Box<Held>> {
 }
 
 fn save_held(
+    directory: &Path,
     held: &Held,
     settings: &Settings,
-    live: crate::store::settings::Live,
+    live: Live,
     to: &Path,
     options: SaveOptions<'_>,
 ) -> Result<Saved> {
-    let next_chunk = STATE_ROOTS.plus(root::NEXT_CHUNK * WORD);
-    if held.memory.load(next_chunk, Ordering::Relaxed) != 0 {
-        return Err(Error::LargeFiles { core: held.memory.path().to_owned() });
-    }
     let plan = plan(held)?;
     // Without what is only about this core's place, which the copy does not have.
     let text = Settings { live, next: None, ..settings.clone() }.text();
-    let (chunks, bytes) = plan.size(text.len() as u64);
-    let header = Header {
-        region: held.superblock.uuid,
-        store: settings.uuid.0,
-        incarnation: live.incarnation.0,
-        saved_at: machine::now(),
-        sequence: held.superblock.sequence,
-        attach_generation: held.superblock.attach_generation,
-        shape: held.superblock.shape,
-        groups: plan.groups(),
-        holding_chunks: holding_chunks(held)?,
-        chunks,
-        bytes,
+    let mut source = Source { held, plan: &plan, volume: None, text: &text };
+    let (volume, volume_bytes) = open_volume(directory, settings, &source)?;
+    source.volume = volume.as_ref();
+    let saved = source.save(settings, live, to, volume_bytes, options);
+    // What was read of it is right, whatever comes of that.
+    let _closed = volume.map(Volume::close);
+    saved
+}
+
+/// The volume of the store, which is the right one, and the bytes of a file that would be as large;
+/// no volume if there is none, or nothing of it is needed.
+fn open_volume(
+    directory: &Path,
+    settings: &Settings,
+    source: &Source<'_>,
+) -> Result<(Option<Volume>, u64)> {
+    let is_needed = source.large_files()? > 0;
+    let Some(at) = &settings.volume else {
+        return match is_needed {
+            true => Err(Error::LargeFiles { directory: directory.to_owned() }),
+            false => Ok((None, 0)),
+        };
     };
-    let mut writer = Writer::begin(to, &header, &plan, text.as_bytes())?;
-    room(to, &partial(to), len_of(chunks, bytes))?;
-    let mut meter = Meter::new(options.progress, bytes);
-    let mut resumed = 0;
-    let before = writer.chunks();
-    let mut data = Vec::new();
-    for chunk in plan.chunks(text.len() as u64) {
-        if chunk.number < before {
-            resumed += if chunk.number == 0 { 0 } else { chunk.len };
-            meter.add(chunk.len)?;
-            continue;
-        }
-        data.resize(chunk.len as usize, 0);
-        held.memory.read(Offset::new(chunk.at), &mut data);
-        healthy(held)?;
-        writer.chunk(chunk, &data)?;
-        meter.add(chunk.len)?;
+    let image = match volume::open_image(directory, at) {
+        Ok(image) => image,
+        Err(error) if is_needed => return Err(error),
+        // Of a store whose volume is gone, what is in the core can still be saved.
+        Err(_) => return Ok((None, volume::bytes_by_files(directory, at))),
+    };
+    let held = source.held;
+    let checked = match Stands::of(&held.memory, &held.geometry) {
+        Some(stands) if is_needed => image.check_region(held.superblock.uuid, stands),
+        _ => Ok(()),
+    };
+    let volume = Arc::into_inner(image.into_volume());
+    if let Err(error) = checked {
+        // The error to report is the first one.
+        let _closed = volume.map(Volume::close);
+        return Err(error.into());
     }
-    let len = writer.finish(to)?;
-    Ok(Saved {
-        file: PathBuf::from(to),
-        len,
-        bytes: bytes - text.len() as u64,
-        resumed,
-        store: settings.uuid,
-        attach_generation: held.superblock.attach_generation,
-    })
+    let bytes = volume.as_ref().map_or(0, volume::bytes);
+    Ok((volume, bytes))
+}
+
+/// What is saved.
+struct Source<'s> {
+    held: &'s Held,
+    plan: &'s Plan,
+    volume: Option<&'s Volume>,
+    /// The settings.
+    text: &'s str,
+}
+
+impl Source<'_> {
+    /// Calls `look` with the region.
+    fn look<T>(&self, look: impl FnOnce(&Region<'_>) -> Result<T>) -> Result<T> {
+        let read = |at: u64, out: &mut [u8]| {
+            self.held.memory.read(Offset::new(at), out);
+            healthy(self.held)
+        };
+        look(&Region { plan: self.plan, kinds: &self.held.superblock.kinds, read: &read })
+    }
+
+    /// How many large files there are.
+    fn large_files(&self) -> Result<u64> {
+        let mut count = 0;
+        self.look(|region| {
+            region.each_file(|_| {
+                count += 1;
+                Ok(())
+            })
+        })?;
+        Ok(count)
+    }
+
+    /// Calls `take` with all chunks, in order, and the blocks of the volume at which those of large
+    /// files begin.
+    fn each_chunk(&self, take: Take<'_>) -> Result<()> {
+        let mut number = 0;
+        for chunk in self.plan.chunks(self.text.len() as u64) {
+            take(chunk, 0)?;
+            number = chunk.number + 1;
+        }
+        let Some(volume) = self.volume else {
+            return Ok(());
+        };
+        self.look(|region| {
+            region.each_file(|file| {
+                file.each_piece(volume, |at, len| {
+                    take(file.chunk(number, at, len), file.block(at))?;
+                    number += 1;
+                    Ok(())
+                })
+            })
+        })
+    }
+
+    /// The header of the copy.
+    fn header(&self, settings: &Settings, live: Live, volume_bytes: u64) -> Result<Header> {
+        let superblock = &self.held.superblock;
+        let (mut chunks, mut bytes, mut large_chunks, mut large_bytes) = (0, 0, 0, 0);
+        self.each_chunk(&mut |chunk, _| {
+            let is_large = u64::from(chunk.kind == KIND_LARGE);
+            (chunks, bytes) = (chunks + 1, bytes + chunk.len);
+            large_chunks += is_large;
+            large_bytes += is_large * chunk.len;
+            Ok(())
+        })?;
+        Ok(Header {
+            region: superblock.uuid,
+            store: settings.uuid.0,
+            incarnation: live.incarnation.0,
+            saved_at: machine::now(),
+            sequence: superblock.sequence,
+            attach_generation: superblock.attach_generation,
+            shape: superblock.shape,
+            groups: self.plan.groups(),
+            holding_chunks: holding_chunks(self.held)?,
+            chunks,
+            bytes,
+            large_files: self.large_files()?,
+            large_chunks,
+            large_bytes,
+            volume_bytes,
+        })
+    }
+
+    fn save(
+        &self,
+        settings: &Settings,
+        live: Live,
+        to: &Path,
+        volume_bytes: u64,
+        options: SaveOptions<'_>,
+    ) -> Result<Saved> {
+        let header = self.header(settings, live, volume_bytes)?;
+        let text = self.text.as_bytes();
+        let mut writer = Writer::begin(to, &header, &|take| self.each_chunk(take), text)?;
+        room(to, &partial(to), len_of(header.chunks, header.bytes))?;
+        let mut meter = Meter::new(options.progress, header.bytes);
+        let mut resumed = 0;
+        let before = writer.chunks();
+        let mut data = Vec::new();
+        self.each_chunk(&mut |chunk, block| {
+            if chunk.number < before {
+                resumed += if chunk.kind == KIND_SETTINGS { 0 } else { chunk.len };
+                return meter.add(chunk.len);
+            }
+            self.read(chunk, block, &mut data)?;
+            writer.chunk(chunk, &data)?;
+            meter.add(chunk.len)
+        })?;
+        let len = writer.finish(to)?;
+        Ok(Saved {
+            file: PathBuf::from(to),
+            len,
+            bytes: header.bytes - header.large_bytes - text.len() as u64,
+            large_bytes: header.large_bytes,
+            resumed,
+            store: settings.uuid,
+            attach_generation: self.held.superblock.attach_generation,
+        })
+    }
+
+    /// Reads the data of `chunk`, of a large file from `block` on.
+    fn read(&self, chunk: Chunk, block: u64, data: &mut Vec<u8>) -> Result<()> {
+        data.resize(chunk.len as usize, 0);
+        match self.volume.filter(|_| chunk.kind == KIND_LARGE) {
+            Some(volume) => Ok(volume.read(block, data)?),
+            None => {
+                self.held.memory.read(Offset::new(chunk.at), data);
+                healthy(self.held)
+            }
+        }
+    }
 }
 
 /// Chunks of holdings that the region has space for. What orphans they keep was buried when the

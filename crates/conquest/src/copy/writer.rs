@@ -9,11 +9,15 @@ use std::time::Duration;
 
 use conquest_format::saved::{self, CHUNK, Chunk, HEADER, Header, KIND_SETTINGS, TRAILER};
 
-use super::plan::Plan;
 use super::reader::Reader;
 use crate::error::failed;
 use crate::store::directory::{partial, put_in_place};
 use crate::{Error, Result};
+
+/// Takes a chunk of a copy, and something about it.
+pub(crate) type Take<'t> = &'t mut dyn FnMut(Chunk, u64) -> Result<()>;
+/// Gives all chunks that a copy is to have, in order.
+type Chunks<'c> = &'c dyn Fn(Take<'_>) -> Result<()>;
 
 /// A saved copy that is being written.
 #[derive(Debug)]
@@ -41,13 +45,13 @@ impl Writer {
     pub(crate) fn begin(
         to: &Path,
         header: &Header,
-        plan: &Plan,
+        chunks: Chunks<'_>,
         settings: &[u8],
     ) -> Result<Writer> {
         let path = partial(to);
         let file = open(&path)?;
         let fresh = Left { header: header.clone(), seed: 0, offset: 0, chunks: 0 };
-        let left = look(&path, &file, header, plan, settings)?.unwrap_or(fresh);
+        let left = look(&path, &file, header, chunks, settings)?.unwrap_or(fresh);
         file.set_len(left.offset).map_err(failed(&path, "cut it"))?;
         let mut file = BufWriter::with_capacity(1 << 16, file);
         let sought = file.seek(SeekFrom::Start(left.offset));
@@ -59,7 +63,8 @@ impl Writer {
             writer.write(&bytes)?;
             let sum = bytes.last_chunk::<8>().copied().unwrap_or_default();
             writer.seed = u64::from_le_bytes(sum);
-            let first = Chunk { kind: KIND_SETTINGS, number: 0, at: 0, len: settings.len() as u64 };
+            let len = settings.len() as u64;
+            let first = Chunk { kind: KIND_SETTINGS, number: 0, at: 0, len, file: 0 };
             writer.chunk(first, settings)?;
         }
         Ok(writer)
@@ -123,7 +128,7 @@ fn look(
     path: &Path,
     file: &File,
     header: &Header,
-    plan: &Plan,
+    expected: Chunks<'_>,
     settings: &[u8],
 ) -> Result<Option<Left>> {
     let copy = file.try_clone().map_err(failed(path, "read it"))?;
@@ -135,16 +140,15 @@ fn look(
     if !is_same {
         return Ok(None);
     }
-    let mut chunks = 1;
-    for chunk in plan.chunks(settings.len() as u64).skip(1) {
-        let (offset, seed) = (reader.offset, reader.seed);
-        if reader.chunk(chunk).is_err() {
-            let header = reader.header;
-            return Ok(Some(Left { header, seed, offset, chunks }));
+    let (mut chunks, mut is_over) = (1, false);
+    let (mut offset, mut seed) = (reader.offset, reader.seed);
+    expected(&mut |chunk, _| {
+        is_over |= chunk.number > 0 && reader.chunk(chunk).is_err();
+        if chunk.number > 0 && !is_over {
+            (offset, seed, chunks) = (reader.offset, reader.seed, chunks + 1);
         }
-        chunks += 1;
-    }
-    let Reader { offset, seed, .. } = reader;
+        Ok(())
+    })?;
     Ok(Some(Left { header: reader.header, seed, offset, chunks }))
 }
 

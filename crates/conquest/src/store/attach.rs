@@ -15,7 +15,7 @@ use super::large::LargeSpace;
 use super::lock::{StoreLock, absolute};
 use super::settings::{Settings, is_absent};
 use super::sync_mode::SyncMode;
-use super::{Attach, Store, bring_back, live, make, region};
+use super::{Attach, Store, bring_back, live, make, region, switch};
 use crate::error::failed;
 use crate::files::actor::Attachment;
 use crate::{Error, Result};
@@ -35,6 +35,8 @@ impl Store {
         let _cleared = make::clear_partials(&directory);
         let mut settings = Settings::read(&directory)?;
         let home = live::home(&directory, &settings)?;
+        // What can't be written is found out again by the next one.
+        let _settled = switch::settle(&directory, &mut settings);
         let was_brought_back = bring_back::if_missing(&directory, &mut settings)?;
         let found = live::find(&directory, &settings, how.adopt)?;
         if !how.adopt {

@@ -12,7 +12,7 @@ use super::identity::FileId;
 use super::make::finish;
 use super::new::{CorePlace, Medium, NewStore};
 use super::place::{self, CoreFile};
-use super::settings::{Live, Settings, VolumeAt};
+use super::settings::{Live, Next, Settings, VolumeAt};
 use super::volume::{self, Image};
 use super::{default_place, live, region};
 use crate::error::failed;
@@ -106,7 +106,7 @@ fn put_in_place(
         boot: machine::boot()?,
         file: FileId::of(&look),
     };
-    settings.next = Some(next);
+    settings.next = Some(Next { live: next, change: None });
     settings.write(directory)?;
     directory::put_in_place(&temporary, &file.path)?;
     let was = settings.core.replace(file.path.clone()).filter(|_| file.is_linked);

@@ -7,7 +7,7 @@ use super::attach::is_store;
 use super::directory::{self, KEEPER, LOCK};
 use super::lock::{StoreLock, absolute};
 use super::settings::Settings;
-use super::{Store, live, make};
+use super::{Store, live, make, switch};
 use crate::{Error, Result};
 
 impl Store {
@@ -24,8 +24,9 @@ impl Store {
         is_store(directory)?;
         let directory = absolute(directory);
         let lock = StoreLock::take(&directory, "destroying it", patience)?;
-        let settings = Settings::read(&directory)?;
+        let mut settings = Settings::read(&directory)?;
         live::home(&directory, &settings)?;
+        switch::settle(&directory, &mut settings)?;
         match live::find(&directory, &settings, false) {
             // What is gone need not be removed.
             Ok(_) | Err(Error::CoreLost { .. } | Error::CoreGone { .. }) => {}

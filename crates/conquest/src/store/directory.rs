@@ -15,6 +15,8 @@ pub(crate) const SETTINGS: &str = "store.toml";
 pub(crate) const CORE: &str = "core";
 /// The volume, if it is a file that was made with the store.
 pub(crate) const VOLUME: &str = "volume";
+/// The volume, if the one that it has replaced was a file, too.
+pub(crate) const VOLUME_TWO: &str = "volume2";
 /// Held by the keeper as long as it is there.
 pub(crate) const KEEPER: &str = "keeper.lock";
 /// Held by whoever does something with the store as a whole.
@@ -65,7 +67,7 @@ fn only_ours(directory: &Path) -> Result<()> {
         let name = entry.map_err(list)?.file_name();
         let text = name.to_string_lossy();
         let stem = [PARTIAL, NEW].iter().find_map(|end| text.strip_suffix(end)).unwrap_or(&text);
-        if ![SETTINGS, CORE, LOCK, VOLUME, KEEPER].contains(&stem) {
+        if ![SETTINGS, CORE, LOCK, VOLUME, VOLUME_TWO, KEEPER].contains(&stem) {
             let name = text.into_owned();
             return Err(Error::Occupied { directory: directory.to_owned(), name });
         }

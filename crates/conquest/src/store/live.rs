@@ -20,7 +20,7 @@ use super::identity::{FileId, Place};
 use super::new::Medium;
 use super::place::is_volatile;
 use super::region;
-use super::settings::{Home, Live, Settings, is_absent};
+use super::settings::{Home, Live, Next, Settings, is_absent};
 use crate::error::failed;
 use crate::{Error, Id, Result, machine};
 
@@ -61,9 +61,9 @@ pub(crate) fn find(directory: &Path, settings: &Settings, adopt: bool) -> Result
     };
     let path = std::fs::canonicalize(&named).map_err(failed(&named, "find the core"))?;
     let here = Place { file: FileId::of(&found), boot };
-    let cores = [settings.next, Some(settings.live)];
-    let known = || cores.iter().flatten();
-    let matching = known().find(|live| is_same(live, here, settings));
+    let next = settings.next.as_ref();
+    let known = || next.map(|next| &next.live).into_iter().chain([&settings.live]);
+    let matching = known().find(|live| is_same(live, here, settings.medium));
     let superblock = region::peek_path(&path)?;
     let uuid = Id(superblock.uuid);
     let is_right = match matching {
@@ -88,13 +88,27 @@ pub(crate) fn find(directory: &Path, settings: &Settings, adopt: bool) -> Result
     Ok(Found { path, live, superblock })
 }
 
-/// Whether the file `here` is the core `live`.
-fn is_same(live: &Live, here: Place, settings: &Settings) -> bool {
+/// Whether the file `here` is the core `live`, which is on `medium`.
+fn is_same(live: &Live, here: Place, medium: Medium) -> bool {
     if live.boot == here.boot {
         return live.file == here.file;
     }
     // After a restart devices may have other numbers, but files on them are the same.
-    !is_volatile(settings.medium) && live.file.inode == here.file.inode
+    !is_volatile(medium) && live.file.inode == here.file.inode
+}
+
+/// Whether the core that is about to replace the live one of the store in `directory` is in its
+/// place; none if there is no core at all.
+pub(crate) fn is_next(directory: &Path, settings: &Settings, next: &Next) -> Result<Option<bool>> {
+    let named = core_path(directory, settings);
+    let found = match std::fs::metadata(&named) {
+        Ok(found) => found,
+        Err(error) if is_absent(&error) => return Ok(None),
+        Err(error) => return Err(failed(&named, "look at the core")(error)),
+    };
+    let here = Place { file: FileId::of(&found), boot: machine::boot()? };
+    let medium = next.change.as_ref().map_or(settings.medium, |change| change.medium);
+    Ok(Some(is_same(&next.live, here, medium)))
 }
 
 fn absent(directory: &Path, settings: &Settings, core: PathBuf, boot: Id) -> Error {

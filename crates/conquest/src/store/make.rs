@@ -17,7 +17,7 @@ use conquest_format::volume::BLOCK;
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::MediumKind;
 
-use super::directory::{self, CORE, LOCK, SETTINGS, VOLUME, partial};
+use super::directory::{self, CORE, LOCK, SETTINGS, VOLUME, VOLUME_TWO, partial};
 use super::identity::FileId;
 use super::live::core_path;
 use super::lock::{StoreLock, absolute};
@@ -27,7 +27,7 @@ use super::region::{self, Hold};
 use super::settings::{Home, Live, Settings, VolumeAt};
 use super::shape::{groups_in, shape, shape_within, with_log, within};
 use super::volume::{self, Image, Volume};
-use super::{Store, bytes, default_place, default_volume, grow};
+use super::{Store, bytes, default_place, default_volume, grow, switch};
 use crate::error::failed;
 use crate::store::attached::Names;
 use crate::{Error, Id, Result, machine};
@@ -85,11 +85,18 @@ pub(crate) struct Maker<'n> {
     new: &'n NewStore,
     /// Files made so far, to be removed if it fails.
     made: Vec<PathBuf>,
+    /// Devices for a volume that hold what is to be lost, as they are the store's own.
+    own_devices: Vec<PathBuf>,
 }
 
 impl<'n> Maker<'n> {
     pub(crate) fn new(directory: &'n Path, new: &'n NewStore) -> Maker<'n> {
-        Maker { directory, new, made: Vec::new() }
+        Maker { directory, new, made: Vec::new(), own_devices: Vec::new() }
+    }
+
+    /// What is on `devices` is to be lost, if a volume is made there.
+    pub(crate) fn may_overwrite(&mut self, devices: &[PathBuf]) {
+        self.own_devices.extend_from_slice(devices);
     }
 
     pub(crate) fn new_store(&self) -> &'n NewStore {
@@ -189,15 +196,13 @@ impl<'n> Maker<'n> {
         let Some(at) = at else {
             return Ok(None);
         };
-        volume::make(self.directory, at, self.new, &mut self.made)?;
-        let opened = Arc::new(volume::open(self.directory, at)?);
-        let made = volume::check_size(&opened, region.shape)
-            .and_then(|()| Ok(Image::make(Arc::clone(&opened), region)?));
+        let opened = Arc::new(self.make_volume_for(at, region.shape, 0)?);
+        let made = Image::make(Arc::clone(&opened), region);
         if made.is_err() {
             // Or what it has in memory stayed.
             let _closed = Arc::into_inner(opened).map(Volume::close);
         }
-        made.map(|image| Some(Arc::new(image)))
+        Ok(Some(Arc::new(made?)))
     }
 
     /// Makes the core: under a temporary name, but for a device. Which file it is.
@@ -247,6 +252,25 @@ impl<'n> Maker<'n> {
         directory::remove(&file.partial())
     }
 
+    /// Makes the volume `at`, and opens it: for a core of `shape` and `large` bytes of large files.
+    pub(crate) fn make_volume_for(
+        &mut self,
+        at: &VolumeAt,
+        shape: Shape,
+        large: u64,
+    ) -> Result<Volume> {
+        volume::make(self.directory, at, self.new, &self.own_devices, &mut self.made)?;
+        let opened = volume::open(self.directory, at)?;
+        match volume::check_size(&opened, shape, large) {
+            Ok(()) => Ok(opened),
+            Err(error) => {
+                // Or what it has in memory stayed. The error to report is the first one.
+                let _closed = opened.close();
+                Err(error)
+            }
+        }
+    }
+
     /// Gives the complete core its name.
     pub(crate) fn put_in_place(&mut self, file: &CoreFile) -> Result<()> {
         if file.is_device() {
@@ -289,7 +313,7 @@ pub(crate) fn finish(
 
 /// The medium of a new store's core, which is on `medium` by itself: with a volume, its RAM is made
 /// durable there.
-fn volume_rule(directory: &Path, new: &NewStore, medium: Medium) -> Result<Medium> {
+pub(crate) fn volume_rule(directory: &Path, new: &NewStore, medium: Medium) -> Result<Medium> {
     let is_about_volume = new.sync.is_some() || new.chunk.is_some();
     let what = match (medium, &new.volume) {
         (_, None) if is_about_volume => "it has no volume (name one with --volume)",
@@ -335,10 +359,8 @@ pub(crate) fn clear_store(directory: &Path) -> Result<()> {
     if let Some(settings) = &settings {
         let core = core_path(directory, settings);
         let is_its = |uuid| {
-            [Some(settings.live), settings.next]
-                .iter()
-                .flatten()
-                .any(|live: &Live| live.region == uuid)
+            let next = settings.next.as_ref().map(|next| &next.live);
+            next.into_iter().chain([&settings.live]).any(|live| live.region == uuid)
         };
         remove_core(directory, &core, is_its)?;
     } else if let Ok(core) = std::fs::canonicalize(directory.join(CORE)) {
@@ -346,8 +368,11 @@ pub(crate) fn clear_store(directory: &Path) -> Result<()> {
         let is_near = core.starts_with(directory) || default_place::is_ours(&core);
         remove_core(directory, &core, |_| is_near)?;
     }
-    if let Some(at) = settings.and_then(|settings| settings.volume) {
-        volume::clear(directory, &at)?;
+    if let Some(Settings { volume, next, .. }) = settings {
+        let next = next.and_then(|next| next.change).and_then(|change| change.volume);
+        for at in volume.iter().chain(&next) {
+            volume::clear(directory, at)?;
+        }
     }
     for name in [SETTINGS, CORE] {
         directory::remove(&directory.join(name))?;
@@ -373,8 +398,9 @@ pub(crate) fn clear_unfinished(directory: &Path) -> Result<()> {
 /// Removes what a death left of the restoring of a core, in the directory of a store.
 pub(crate) fn clear_partials(directory: &Path) -> Result<()> {
     if let Some(settings) = announced(directory) {
-        let core = settings.core.unwrap_or_else(|| directory.join(CORE));
+        let core = settings.core.clone().unwrap_or_else(|| directory.join(CORE));
         clear_partial(directory, &core)?;
+        switch::clear_announced(directory, &settings)?;
     }
     clear_names(directory)
 }
@@ -393,7 +419,9 @@ fn me() -> u32 {
 
 fn clear_names(directory: &Path) -> Result<()> {
     directory::remove(&partial(&directory.join(CORE)))?;
-    directory::remove(&partial(&directory.join(VOLUME)))?;
+    for name in [VOLUME, VOLUME_TWO] {
+        directory::remove(&partial(&directory.join(name)))?;
+    }
     directory::remove(&partial(&directory.join(SETTINGS)))
 }
 

@@ -22,7 +22,8 @@ pub(crate) mod place;
 mod quiet;
 pub(crate) mod region;
 pub(crate) mod settings;
-mod shape;
+pub(crate) mod shape;
+pub(crate) mod switch;
 pub mod sync_mode;
 pub(crate) mod volume;
 

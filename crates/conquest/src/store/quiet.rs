@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::lock::{StoreLock, absolute};
 use super::settings::Settings;
-use super::{Store, bring_back, live, region};
+use super::{Store, bring_back, live, region, switch};
 use crate::Result;
 
 impl Store {
@@ -23,6 +23,7 @@ impl Store {
         }
         let _lock = StoreLock::take(&directory, "looking at it", patience)?;
         let mut settings = Settings::read(&directory)?;
+        switch::settle(&directory, &mut settings)?;
         bring_back::if_missing(&directory, &mut settings)?;
         let found = live::find(&directory, &settings, false)?;
         // Whatever comes of it, nobody is held off any longer.

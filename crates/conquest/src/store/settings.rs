@@ -64,6 +64,24 @@ pub(crate) struct VolumeAt {
     pub(crate) sync: SyncMode,
 }
 
+/// The core that is about to replace the live one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Next {
+    pub(crate) live: Live,
+    /// What else changes with it, if anything does.
+    pub(crate) change: Option<Change>,
+}
+
+/// What changes with a core that was restored of a copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Change {
+    pub(crate) medium: Medium,
+    /// Where it is, if not in the store's directory.
+    pub(crate) core: Option<PathBuf>,
+    /// The store's volume from then on, complete.
+    pub(crate) volume: Option<VolumeAt>,
+}
+
 /// What `store.toml` says.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -80,7 +98,7 @@ pub(crate) struct Settings {
     pub(crate) home: Home,
     pub(crate) live: Live,
     /// The core that is about to replace the live one: whichever of both is in place counts.
-    pub(crate) next: Option<Live>,
+    pub(crate) next: Option<Next>,
     /// What else the file says.
     pub(crate) document: DocumentMut,
 }
@@ -147,7 +165,7 @@ impl Settings {
             home: Home { path: home.text("path")?.into(), inode: home.number("inode")? },
             live: live(&reader.table("live")?)?,
             next: match reader.table.contains_key("next") {
-                true => Some(live(&reader.table("next")?)?),
+                true => Some(next(&reader.table("next")?)?),
                 false => None,
             },
             document: DocumentMut::new(),
@@ -183,9 +201,9 @@ impl Settings {
             put(home, "inode", self.home.inode);
         });
         change(root, "live", |table| put_live(table, &self.live));
-        match &self.next {
-            Some(next) => change(root, "next", |table| put_live(table, next)),
-            None => _ = root.remove("next"),
+        root.remove("next");
+        if let Some(next) = &self.next {
+            change(root, "next", |table| put_next(table, next));
         }
         let text = document.to_string();
         if is_new { format!("{HEADING}{text}") } else { text }
@@ -220,6 +238,21 @@ fn live(reader: &Reader<'_>) -> Result<Live> {
     })
 }
 
+fn next(reader: &Reader<'_>) -> Result<Next> {
+    let change = match reader.table.contains_key("medium") {
+        true => Some(Change {
+            medium: reader.parsed("medium")?,
+            core: reader.optional("path")?.map(PathBuf::from),
+            volume: match reader.table.contains_key("volume") {
+                true => Some(volume(&reader.table("volume")?)?),
+                false => None,
+            },
+        }),
+        false => None,
+    };
+    Ok(Next { live: live(reader)?, change })
+}
+
 fn volume(reader: &Reader<'_>) -> Result<VolumeAt> {
     let texts = reader.table.get("devices").and_then(Item::as_array).and_then(|all| {
         let names = all.iter().map(|name| name.as_str().map(PathBuf::from));
@@ -247,6 +280,20 @@ fn put_live(table: &mut Table, live: &Live) {
     set(table, "boot", live.boot.to_string());
     set(table, "device", device_text(live.file.device));
     put(table, "inode", live.file.inode);
+}
+
+fn put_next(table: &mut Table, next: &Next) {
+    put_live(table, &next.live);
+    let Some(Change { medium, core, volume }) = &next.change else {
+        return;
+    };
+    set(table, "medium", medium.to_string());
+    if let Some(path) = core {
+        set(table, "path", path.to_string_lossy().into_owned());
+    }
+    if let Some(volume) = volume {
+        change(table, "volume", |table| put_volume(table, volume));
+    }
 }
 
 /// Changes the value of `key`, with what stands around it as it is.
@@ -380,8 +427,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for next in [None, Some(Live { boot: Id([9; 16]), ..sample().live })] {
-            let settings = Settings { next, ..sample() };
+        let live = Live { boot: Id([9; 16]), ..sample().live };
+        let volume = VolumeAt { uuid: Id([8; 16]), ..sample().volume.unwrap() };
+        let plain = Change { medium: Medium::Disk, core: Some("/core".into()), volume: None };
+        let logged = Change { medium: Medium::Logged, core: None, volume: Some(volume) };
+        let some = |change| Some(Next { live, change });
+        for next in [None, some(None), some(Some(plain)), some(Some(logged))] {
+            let settings = Settings { next: next.clone(), ..sample() };
             let read = parse(&settings.text()).unwrap();
             assert_eq!((read.uuid, read.created, read.medium), (settings.uuid, 5, Medium::Ram));
             assert_eq!((read.core, read.placement), (settings.core, settings.placement));
@@ -395,7 +447,7 @@ mod tests {
         let text = format!("{}\n[future]\nkey = 7 # why\n", sample().text())
             .replace("[core]\n", "# of mine\n[core]\nnew = true\n");
         let mut settings = parse(&text).unwrap();
-        settings.next = Some(settings.live);
+        settings.next = Some(Next { live: settings.live, change: None });
         settings.medium = Medium::Battery;
         let text = settings.text();
         for kept in ["key = 7 # why", "# of mine", "new = true", "\"battery\"", "[next]", HEADING] {

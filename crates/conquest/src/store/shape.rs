@@ -2,8 +2,8 @@
 
 use conquest_format::GROUP;
 use conquest_format::geometry::{GROUPS_MAX, Geometry, Shape};
-use conquest_format::log::CHUNK;
-use conquest_format::volatile::{lane, lock, slot};
+use conquest_format::log::{CHUNK, CHUNKS_PER_LANE};
+use conquest_format::volatile::{holding, lane, lock, slot};
 
 use super::new::NewStore;
 use crate::{Error, Result};
@@ -68,6 +68,45 @@ pub(crate) fn with_log(shape: Shape) -> Shape {
     Shape { log: chunks.clamp(least, LOG_MOST.max(least)) as u32, ..shape }
 }
 
+/// `shape` with a log, or without one, and with the heap and all tables before the chunks of
+/// holdings where they are: what is in a region can't be moved, as its objects name each other by
+/// offsets. The room for a log is taken from chunks of holdings, or given to them. None if there is
+/// not enough.
+pub(crate) fn reshaped(shape: Shape, is_logged: bool) -> Option<Shape> {
+    if (shape.log != 0) == is_logged {
+        return Some(shape);
+    }
+    let heap = |shape| Geometry::new(shape).map_or(u64::MAX, |whole| whole.page(0).bytes());
+    let target = heap(shape);
+    // With as many chunks of holdings as there is room for.
+    let filled = |log: u32| {
+        let chunks =
+            last(1, holding::CHUNKS_MAX, |chunks| heap(Shape { chunks, log, ..shape }) <= target);
+        Shape { chunks, log, ..shape }
+    };
+    let least = shape.chunks.min(CHUNKS_LEAST as u32);
+    let fits = |log: u32| {
+        let filled = filled(log);
+        filled.chunks >= least && heap(filled) == target
+    };
+    if !is_logged {
+        return fits(0).then(|| filled(0));
+    }
+    let most = with_log(shape).log;
+    let log = last(CHUNKS_PER_LANE * shape.lanes, most, fits);
+    fits(log).then(|| filled(log))
+}
+
+/// The largest number from `least` to `most` that `fits`, if all smaller ones do; `least` if none.
+fn last(least: u32, most: u32, fits: impl Fn(u32) -> bool) -> u32 {
+    let (mut least, mut most) = (least, most);
+    while least < most {
+        let middle = least + (most - least).div_ceil(2);
+        if fits(middle) { least = middle } else { most = middle - 1 }
+    }
+    least
+}
+
 /// Locks that inodes share. If every lane changes an inode, `lanes^2 / 2` pairs might collide; with
 /// 16 locks for each pair of lanes, one pair does in 32 such moments.
 fn locks_for(lanes: u32, bytes: u64) -> u32 {
@@ -124,6 +163,27 @@ mod tests {
         let asked = NewStore { lanes: 3, slots: 4, locks: 64, ..new };
         let asked = shape(&asked, 1, 2).unwrap();
         assert_eq!((asked.max_groups, asked.lanes, asked.slots, asked.locks), (1, 3, 4, 64));
+    }
+
+    #[test]
+    fn a_log_is_taken_away_and_added_without_moving_anything() {
+        for bytes in [96 << 20, 1 << 30, 64 << 30] {
+            let plain = shape(&NewStore::default(), bytes, 2).unwrap();
+            for was in [plain, with_log(plain)] {
+                let other = reshaped(was, was.log == 0).unwrap();
+                assert_ne!(was.log == 0, other.log == 0);
+                assert!(other.log == 0 || other.log >= CHUNKS_PER_LANE * other.lanes);
+                let (one, two) = (Geometry::new(was).unwrap(), Geometry::new(other).unwrap());
+                assert_eq!(one.page(0), two.page(0));
+                assert_eq!(one.orphan(0), two.orphan(0));
+                assert_eq!(one.descriptor(7), two.descriptor(7));
+                assert_eq!((one.lane(1), one.bitmap(0)), (two.lane(1), two.bitmap(0)));
+                assert_eq!(reshaped(was, was.log != 0), Some(was));
+            }
+        }
+        // There is no room for a log in a small one.
+        let tiny = shape(&NewStore::default(), 2 << 20, 2).unwrap();
+        assert_eq!(reshaped(tiny, true), None);
     }
 
     #[test]

@@ -9,9 +9,9 @@ use conquest_format::geometry::{Geometry, Shape};
 use conquest_format::volume::{Arrangement, UNIT};
 use conquest_pm::media::{Mapped, OsHost};
 
-use super::directory::{self, VOLUME, partial};
+use super::directory::{self, VOLUME, VOLUME_TWO, partial};
 use super::new::{NewStore, VolumePlace};
-use super::settings::VolumeAt;
+use super::settings::{Settings, VolumeAt};
 use crate::error::failed;
 use crate::{Error, Id, Result, machine};
 
@@ -43,7 +43,7 @@ pub(crate) fn planned(directory: &Path, new: &NewStore) -> Result<Option<VolumeA
     };
     let uuid = Id::random().map_err(failed(directory, "ask for random numbers"))?;
     let devices = match place {
-        VolumePlace::Auto | VolumePlace::Size(_) => vec![PathBuf::from(VOLUME)],
+        VolumePlace::Auto | VolumePlace::Size(_) => vec![PathBuf::from(free_name(directory))],
         VolumePlace::Devices { paths, .. } => {
             let from_root = |path: &PathBuf| {
                 let path = std::fs::canonicalize(path).map_err(failed(path, "find it"))?;
@@ -61,24 +61,40 @@ pub(crate) fn planned(directory: &Path, new: &NewStore) -> Result<Option<VolumeA
     Ok(Some(VolumeAt { uuid, devices, index: INDEX.into(), sync: new.sync.unwrap_or_default() }))
 }
 
+/// The name for a new volume's file: another one than that of the volume that the store in
+/// `directory` has, which may stay.
+fn free_name(directory: &Path) -> &'static str {
+    let present = Settings::read(directory).ok().and_then(|settings| settings.volume);
+    let is_taken = present.is_some_and(|at| at.devices.iter().any(|it| it.as_os_str() == VOLUME));
+    if is_taken { VOLUME_TWO } else { VOLUME }
+}
+
+/// Whether the volume `at` is a file that was made in the store's directory.
+pub(crate) fn is_file(at: &VolumeAt) -> bool {
+    matches!(at.devices.as_slice(), [one] if one.as_os_str() == VOLUME
+        || one.as_os_str() == VOLUME_TWO)
+}
+
 /// Makes the volume `at` for `new`, in `directory`. Files that are about to be made are noted in
-/// `made`.
+/// `made`; what is on the devices `own` is to be lost.
 pub(crate) fn make(
     directory: &Path,
     at: &VolumeAt,
     new: &NewStore,
+    own: &[PathBuf],
     made: &mut Vec<PathBuf>,
 ) -> Result<()> {
     let is_mirror = matches!(new.volume, Some(VolumePlace::Devices { mirror: true, .. }));
     let arrangement = if is_mirror { Arrangement::Mirrored } else { Arrangement::Striped };
     let volume = NewVolume { uuid: at.uuid.0, created: machine::now(), arrangement, segment: None };
     let Some(VolumePlace::Size(size)) = new.volume else {
-        for path in &at.devices {
+        for path in at.devices.iter().filter(|path| !own.contains(path)) {
             check_empty(path, new.force)?;
         }
-        return Ok(create_at(&at.devices, &volume, new.force)?);
+        let overwrites = new.force || !own.is_empty();
+        return Ok(create_at(&at.devices, &volume, overwrites)?);
     };
-    let path = directory.join(VOLUME);
+    let path = directory.join(at.devices.first().map_or(Path::new(VOLUME), PathBuf::as_path));
     let temporary = partial(&path);
     made.push(temporary.clone());
     directory::remove(&temporary)?;
@@ -148,11 +164,13 @@ pub(crate) fn needed(geometry: &Geometry) -> u64 {
     geometry.len() + (geometry.len() / 4).max(LOG_LEAST)
 }
 
-/// Refuses a volume that can't hold all that a core of `shape` can have.
-pub(crate) fn check_size(volume: &Volume, shape: Shape) -> Result<()> {
+/// Refuses a volume that can't hold all that a core of `shape` can have, and `large` bytes of large
+/// files.
+pub(crate) fn check_size(volume: &Volume, shape: Shape, large: u64) -> Result<()> {
     let info = volume.info()?;
     let found = info.capacity * info.unit;
-    let expected = Geometry::new(shape).map_or(0, |geometry| needed(&geometry));
+    let core = Geometry::new(shape).map_or(0, |geometry| needed(&geometry));
+    let expected = core.saturating_add(large);
     match found >= expected {
         true => Ok(()),
         false => Err(Error::TooSmall { core: volume.name(), expected, found }),
@@ -166,8 +184,40 @@ pub(crate) fn clear(directory: &Path, at: &VolumeAt) -> Result<()> {
         // The last one to close it frees its memory.
         let _closed = volume.close();
     }
-    for path in at.devices.iter().filter(|path| path.as_os_str() == VOLUME) {
-        directory::remove(&directory.join(path))?;
+    if is_file(at) {
+        for path in &at.devices {
+            directory::remove(&directory.join(path))?;
+        }
     }
     Ok(())
+}
+
+/// Bytes of a file that would be a volume as large as `volume`.
+pub(crate) fn bytes(volume: &Volume) -> u64 {
+    volume.identity().map_or(0, |identity| {
+        let members = identity.members.iter().map(|member| member.bytes);
+        match identity.arrangement {
+            Arrangement::Mirrored => members.min().unwrap_or(0),
+            Arrangement::Striped => members.sum(),
+        }
+    })
+}
+
+/// The same of the volume `at`, which can't be opened, if it is one file; otherwise 0.
+pub(crate) fn bytes_by_files(directory: &Path, at: &VolumeAt) -> u64 {
+    match devices(directory, at).as_slice() {
+        [one] => std::fs::metadata(one).map_or(0, |found| found.len()),
+        _ => 0,
+    }
+}
+
+/// Whether the volume `at` of the store in `directory` is a mirror.
+pub(crate) fn is_mirror(directory: &Path, at: &VolumeAt) -> Result<bool> {
+    if at.devices.len() < 2 {
+        return Ok(false);
+    }
+    let volume = open(directory, at)?;
+    let found = volume.identity().map(|identity| identity.arrangement);
+    volume.close()?;
+    Ok(found == Some(Arrangement::Mirrored))
 }

@@ -64,6 +64,29 @@ impl Origin {
     pub const NEW: Origin = Origin { first: FIRST, incarnation: 0 };
 }
 
+/// How far the records of a region are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stands {
+    /// Times that it was made again of its volume.
+    pub incarnation: u64,
+    /// Below which number all records are durable.
+    pub durable: u64,
+    /// The number that the next record gets.
+    pub next: u64,
+}
+
+impl Stands {
+    /// Of the region in `memory`, which has the layout `geometry`; none if it has no log.
+    pub fn of(memory: &impl Memory, geometry: &Geometry) -> Option<Stands> {
+        let word = |word| memory.load(geometry.log_head(word), Ordering::Acquire);
+        (geometry.shape().log != 0).then(|| Stands {
+            incarnation: word(head::INCARNATION),
+            durable: word(head::DURABLE),
+            next: word(head::NEXT),
+        })
+    }
+}
+
 /// Makes the log of a new region that has the layout `geometry`, if that has one.
 pub(crate) fn make<M: Memory>(memory: &M, geometry: &Geometry, origin: Origin) {
     let shape = geometry.shape();
