@@ -137,7 +137,7 @@ impl Explorer<'_> {
         let recorder = self.setup.device(medium.clone(), is_deep)?;
         let machine = Machine::start(&recorder, 1)?;
         let process = machine.first()?;
-        let trees = read(&process.files, self.setup.actors)?;
+        let trees = read(&process.files, self.setup.actors, None)?;
         recording.history.judge(at, &trees)?;
         sound(&machine, &mut rng)?;
         let outcome = trees.iter().fold(1, |all: u64, tree| all.rotate_left(9) ^ tree.digest());
@@ -174,7 +174,7 @@ impl Explorer<'_> {
             let fail = |what: String| format!("cut again, --replay {way} ({choice}): {what}");
             let recorder = self.setup.device(medium, false)?;
             let machine = Machine::start(&recorder, 1).map_err(fail)?;
-            let now = read(&machine.first()?.files, trees.len()).map_err(fail)?;
+            let now = read(&machine.first()?.files, trees.len(), None).map_err(fail)?;
             if let Some(actor) = now.iter().zip(trees).position(|(one, other)| one != other) {
                 return Err(fail(format!("other files of actor {actor} than before")));
             }

@@ -187,7 +187,7 @@ impl Run {
     /// that their files have there.
     fn look(&self, who: usize, before: &Tree, after: &Tree) -> Result<Tree, String> {
         let process = self.machine.processes.get(who).ok_or("no such process")?;
-        let mut all = read(&process.files, self.actors.len())?;
+        let mut all = read(&process.files, self.actors.len(), Some(who))?;
         let found = all.get_mut(who).map(core::mem::take).unwrap_or_default();
         compare(&found, before, after, &|_, _, _, _| false)
             .map_err(|what| format!("while it runs: {what}"))?;

@@ -311,13 +311,15 @@ pub fn has_page(found: &File, page: u64, file: &File, len: usize) -> bool {
     found.has(page, file.pages.get(page as usize).unwrap_or(&None), len)
 }
 
-/// Reads the trees of `count` actors: names begin with the letter of their actor.
+/// Reads the trees of `count` actors, or that of `only` one of them: names begin with the letter of
+/// their actor.
 ///
 /// # Errors
 /// What can't be read, or is nobody's, as text.
 pub fn read<M: Memory, H: Host>(
     files: &FileSystem<M, H>,
     count: usize,
+    only: Option<usize>,
 ) -> Result<Vec<Tree>, String> {
     let mut trees = vec![Tree::default(); count];
     let text = |error: conquest_fs::Error| format!("reading: {error}");
@@ -331,6 +333,10 @@ pub fn read<M: Memory, H: Host>(
             }
             let name = format!("{path}{}", String::from_utf8_lossy(entry.name));
             let actor = usize::from(entry.name.first().map_or(0, |first| first.wrapping_sub(b'a')));
+            // Files of others may come and go.
+            if only.is_some_and(|only| only != actor) {
+                continue;
+            }
             let tree = trees.get_mut(actor).ok_or_else(|| format!("{name} is nobody's"))?;
             let looked = files.lookup(&root_user(), directory, entry.name).map_err(text)?;
             let (file, _) = looked.ok_or_else(|| format!("{name} is listed, and not there"))?;

@@ -50,7 +50,7 @@ pub(super) fn use_again(
 
 /// That the files are `trees`.
 fn same(process: &Process, trees: &[Tree], when: &str) -> Result<(), String> {
-    let found = read(&process.files, trees.len())?;
+    let found = read(&process.files, trees.len(), None)?;
     for (found, tree) in found.iter().zip(trees) {
         compare(found, tree, tree, &|_, _, _, _| false)
             .map_err(|what| format!("used again, {when}: {what}"))?;
