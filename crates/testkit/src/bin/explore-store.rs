@@ -12,8 +12,11 @@ const USAGE: &str = "\
 usage: explore-store [--cuts N] [--states N] [--seed S] [--slice] [--each N] [--jobs N]
                      [--replay WAY]
 
---states ends it after so many states, whatever the cuts; --slice is --cuts 3000; --each looks at
+--states ends it after so many states, whatever the cuts; --slice is --cuts 2500; --each looks at
 one in so many cuts.";
+
+/// Cuts after which it is told how far it has come.
+const TOLD: usize = 2500;
 
 struct Options {
     cuts: usize,
@@ -27,11 +30,11 @@ struct Options {
 fn options() -> Option<Options> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let mut options =
-        Options { cuts: 100_000, states: usize::MAX, seed: 1, each: 1, jobs, way: None };
+        Options { cuts: 20_000, states: usize::MAX, seed: 1, each: 1, jobs, way: None };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         if argument == "--slice" {
-            options.cuts = 3000;
+            options.cuts = 2500;
             continue;
         }
         let value = arguments.next()?;
@@ -92,7 +95,13 @@ fn explore_all(options: &Options) -> ExitCode {
                     for failure in &tally.failures {
                         println!("FAILED {failure}");
                     }
-                    *lock() += tally;
+                    let mut total = lock();
+                    let before = total.cuts / TOLD;
+                    *total += tally;
+                    if total.cuts / TOLD > before {
+                        let seconds = begin.elapsed().as_secs();
+                        println!("{} cuts, {} states, {seconds} s", total.cuts, total.states);
+                    }
                 }
             });
         }

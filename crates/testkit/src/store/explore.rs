@@ -60,6 +60,7 @@ impl Explorer<'_> {
             Ok(recording) => recording,
             Err(what) => return self.tally.fail(way, &what),
         };
+        self.tally.stopped += usize::from(recording.has_stopped);
         let mut rng = Rng::stream(way.seed(), 11);
         let mut chosen = self.chosen(way, &recording, &mut rng).into_iter().peekable();
         let mut phase = Phase::new(&recording.start, &recording.kinds);

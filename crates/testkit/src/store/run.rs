@@ -18,6 +18,9 @@ use super::tree::{Tree, compare, read};
 use crate::flash::{Event, Mark, Medium, Recorder};
 use crate::{Fate, Rng, become_actor, lock};
 
+/// Times in a run that one is stopped in a sync, at most.
+const STOPS: u32 = 1;
+
 /// What is the same in all runs of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setup {
@@ -37,7 +40,7 @@ pub struct Setup {
     pub threads: bool,
     /// Operations of the first run.
     pub operations: u64,
-    /// Of so many operations on one volume, a row of crashes after a few of them each.
+    /// Whether cuts follow each other, each after a few operations.
     pub is_row: bool,
 }
 
@@ -49,7 +52,7 @@ impl Setup {
         let threads = seed % 4 == 3;
         Setup {
             seed,
-            segments: 170 + rng.below(40),
+            segments: 125 + rng.below(3) * rng.below(40),
             log: if rng.chance(1, 2) { 64 } else { 20 },
             block: if rng.chance(1, 3) { 4096 } else { 512 },
             fua: seed % 5 == 1,
@@ -92,6 +95,8 @@ pub struct Recording {
     pub kinds: Vec<(u32, Kind)>,
     /// What each operation was, as text, with its actor.
     pub operations: BTreeMap<u32, String>,
+    /// Whether one was stopped in a sync, and another one came first.
+    pub has_stopped: bool,
 }
 
 /// What an operation is of, as far as that is counted.
@@ -321,7 +326,7 @@ pub fn record(
         kinds: Mutex::new(Vec::new()),
         operations: Mutex::new(BTreeMap::new()),
         noise: Mutex::new(Rng::stream(seed, 5)),
-        stops: AtomicU32::new(1),
+        stops: AtomicU32::new(STOPS),
         failure: Mutex::new(None),
     });
     if !setup.threads {
@@ -353,5 +358,7 @@ pub fn record(
     let (next, kinds) = (run.next.load(Ordering::SeqCst), core::mem::take(&mut *lock(&run.kinds)));
     become_actor(0);
     let operations = core::mem::take(&mut *lock(&run.operations));
-    Ok(Recording { start: start.clone(), log, history, next, kinds, operations })
+    let has_stopped = run.stops.load(Ordering::SeqCst) < STOPS;
+    let start = start.clone();
+    Ok(Recording { start, log, history, next, kinds, operations, has_stopped })
 }

@@ -20,6 +20,8 @@ pub struct Tally {
     pub runs: usize,
     /// Of those, the latter.
     pub continued: usize,
+    /// Runs in which one was stopped in a sync, and another one came first.
+    pub stopped: usize,
     /// Points of logs.
     pub cuts: usize,
     /// Cuts inside each of [`INSIDE`].
@@ -65,6 +67,7 @@ impl core::ops::AddAssign for Tally {
         self.first_failed = self.first_failed.or(first);
         self.runs += other.runs;
         self.continued += other.continued;
+        self.stopped += other.stopped;
         self.cuts += other.cuts;
         for (count, more) in self.inside.iter_mut().zip(other.inside) {
             *count += more;
@@ -86,10 +89,11 @@ impl fmt::Display for Tally {
             .collect();
         writeln!(
             f,
-            "{} runs ({} on what a cut had left), {} cuts ({}), {} states, {} of them used again, \
-             {} distinct, {:.1} s",
+            "{} runs ({} on what a cut had left, {} with one stopped in a sync), {} cuts ({}), {} \
+             states, {} of them used again, {} distinct, {:.1} s",
             self.runs,
             self.continued,
+            self.stopped,
             self.cuts,
             inside.join(", "),
             self.states,
