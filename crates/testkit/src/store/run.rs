@@ -150,7 +150,11 @@ impl Run {
         if may == May::All && op == Op::Sync && !self.setup.threads && actors > 1 {
             self.stop_in_sync(who, &mut actor.rng);
         }
-        if let Err(what) = self.operate(who, &mut actor, &op) {
+        let done = self.operate(who, &mut actor, &op);
+        if let Some(process) = self.machine.processes.get(who) {
+            process.files.core().memory().meet(0, Fate::Live);
+        }
+        if let Err(what) = done {
             self.fail(format!("actor {who}: {op:?}: {what}"));
         }
     }
@@ -206,19 +210,16 @@ impl Run {
         let Some(process) = self.machine.processes.get(who) else {
             return;
         };
-        let memory = process.files.core().memory();
-        let is_stopped = rng.chance(1, 6) && self.stops.load(Ordering::SeqCst) > 0;
-        let fate = if is_stopped {
-            let run = Arc::downgrade(self);
-            Fate::Call(Box::new(move || {
-                if let Some(run) = Weak::upgrade(&run) {
-                    run.come_first(who);
-                }
-            }))
-        } else {
-            Fate::Live
-        };
-        memory.meet(1 + rng.below(60), fate);
+        if self.stops.load(Ordering::SeqCst) == 0 || !rng.chance(1, 4) {
+            return;
+        }
+        let run = Arc::downgrade(self);
+        let others = Fate::Call(Box::new(move || {
+            if let Some(run) = Weak::upgrade(&run) {
+                run.come_first(who);
+            }
+        }));
+        process.files.core().memory().meet(1 + rng.below(40), others);
     }
 
     /// Another one than `who` does something, and makes it durable.
@@ -345,9 +346,6 @@ pub fn record(
     };
     run.act_all(&mut rng, count);
     run.machine.hook.set(None);
-    for process in &run.machine.processes {
-        process.files.core().memory().meet(0, Fate::Live);
-    }
     let failure = lock(&run.failure).take();
     if let Some(what) = failure {
         return Err(what);
