@@ -12,7 +12,7 @@ const USAGE: &str = "\
 usage: explore-store [--cuts N] [--states N] [--seed S] [--slice] [--each N] [--jobs N]
                      [--replay WAY]
 
---states ends it after so many states, whatever the cuts; --slice is --cuts 2500; --each looks at
+--states ends it after so many states, whatever the cuts; --slice is --cuts 6000; --each looks at
 one in so many cuts.";
 
 /// Cuts after which it is told how far it has come.
@@ -34,7 +34,7 @@ fn options() -> Option<Options> {
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         if argument == "--slice" {
-            options.cuts = 2500;
+            options.cuts = 6000;
             continue;
         }
         let value = arguments.next()?;

@@ -34,7 +34,7 @@ pub type Page = Option<Arc<[u8; P as usize]>>;
 
 /// The word at byte `at` (a multiple of 8) of a file as operation `op` writes it.
 const fn word(op: u32, at: u64) -> u64 {
-    ((op as u64) << 32 | at / 8).wrapping_mul(FACTOR)
+    (((op as u64) << 32) | (at / 8)).wrapping_mul(FACTOR)
 }
 
 /// The bytes of `range` of a file, as operation `op` writes them.
