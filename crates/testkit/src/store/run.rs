@@ -113,6 +113,8 @@ struct Actor {
     tree: Tree,
     steps: Vec<Step>,
     rng: Rng,
+    /// Stores of its last sync.
+    stores: u64,
 }
 
 struct Run {
@@ -148,7 +150,7 @@ impl Run {
         let Actor { tree, rng, .. } = &mut *actor;
         let op = Op::random(rng, tree, who, actors, may);
         if may == May::All && op == Op::Sync && !self.setup.threads && actors > 1 {
-            self.stop_in_sync(who, &mut actor.rng);
+            self.stop_in_sync(who, &mut actor);
         }
         let done = self.operate(who, &mut actor, &op);
         if let Some(process) = self.machine.processes.get(who) {
@@ -170,7 +172,11 @@ impl Run {
         lock(&self.kinds).extend(kind.map(|kind| (number, kind)));
         lock(&self.operations).insert(number, format!("actor {who}: {op:?}"));
         self.machine.recorder.mark(Mark::Begun(number));
+        let stores = process.files.core().memory().stores();
         let done = op.perform(process, number);
+        if *op == Op::Sync {
+            actor.stores = process.files.core().memory().stores() - stores;
+        }
         let mut tree = actor.tree.clone();
         op.apply(&mut tree, number);
         match done {
@@ -206,11 +212,11 @@ impl Run {
 
     /// Lets actor `who`, which is about to sync, be stopped in the middle of it, now and then, so
     /// that another one comes first.
-    fn stop_in_sync(self: &Arc<Self>, who: usize, rng: &mut Rng) {
+    fn stop_in_sync(self: &Arc<Self>, who: usize, actor: &mut Actor) {
         let Some(process) = self.machine.processes.get(who) else {
             return;
         };
-        if self.stops.load(Ordering::SeqCst) == 0 || !rng.chance(1, 4) {
+        if self.stops.load(Ordering::SeqCst) == 0 || !actor.rng.chance(1, 2) {
             return;
         }
         let run = Arc::downgrade(self);
@@ -219,7 +225,7 @@ impl Run {
                 run.come_first(who);
             }
         }));
-        process.files.core().memory().meet(1 + rng.below(40), others);
+        process.files.core().memory().meet(1 + actor.rng.below(actor.stores), others);
     }
 
     /// Another one than `who` does something, and makes it durable.
@@ -317,7 +323,7 @@ pub fn record(
     recorder.mark(Mark::Recovered);
     let actor = |(who, tree): (u64, &Tree)| {
         let (tree, rng) = (tree.clone(), Rng::stream(seed, 20 + who));
-        Mutex::new(Actor { tree, steps: Vec::new(), rng })
+        Mutex::new(Actor { tree, steps: Vec::new(), rng, stores: 0 })
     };
     let run = Arc::new(Run {
         setup: *setup,
