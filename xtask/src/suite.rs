@@ -42,6 +42,9 @@ const SLICES: [(&str, [&str; 2]); 3] = [
     ("fuzz", ["--seconds", "10"]),
 ];
 
+/// Slices whose arguments are not those of their kind: the kind, the name, and the arguments.
+const OTHER_SLICES: [(&str, &str, [&str; 2]); 1] = [("explore", "store", ["--cuts", "6000"])];
+
 /// What judges mounted stores and volumes: arguments of `conform`.
 const JUDGES: [&[&str]; 6] = [
     &["pjdfstest", "--on", "conquest"],
@@ -94,9 +97,10 @@ pub(crate) fn run() -> Result<Tally, Failure> {
     for name in harness::models(&tree::root()) {
         step(format!("models {name}"), &mut || models(&name));
     }
-    for (kind, arguments) in SLICES {
-        let arguments = arguments.map(str::to_owned);
+    for (kind, usual) in SLICES {
         for name in harness::names(&tree::root(), kind) {
+            let other = OTHER_SLICES.iter().find(|(of, it, _)| *of == kind && *it == name);
+            let arguments = other.map_or(usual, |(_, _, arguments)| *arguments).map(str::to_owned);
             step(format!("{kind} {name} {}", arguments.join(" ")), &mut || {
                 harness::run_one(kind, &name, &arguments, SLICE_LIMIT)
             });

@@ -456,6 +456,48 @@ fn what_lost_files_have_left_in_a_chunk_is_trimmed_when_it_is_used_again() {
     assert_eq!(files.stat(file(&files)).unwrap().blocks, 10 * 8);
 }
 
+/// A file was made longer on the volume, and the records of that were lost with the power: what is
+/// there is never seen, however the file grows later.
+#[test]
+fn what_lost_records_have_left_behind_the_size_is_not_seen() {
+    let short: Work = |files| write(files, 0, b'o', 10 * P + 100).and_then(|()| push(files));
+    let ahead: Work = |files| {
+        write(files, 0, b'o', 10 * P + 100)?;
+        push(files)?;
+        allocate(files, Allocate::Space { keeps_size: true }, 0, 100 * P)
+    };
+    let longer: Work = |files| write(files, 10 * P + 100, b'l', 900).and_then(|()| push(files));
+    let at_once: Work = |files| write(files, 11 * P, b'l', 80 * P);
+    let ways: [Work; 4] = [
+        |files| truncate(files, 60 * P + 7),
+        |files| write(files, 60 * P + 7, b'n', 1),
+        |files| write(files, 61 * P, b'n', 64 * P),
+        |files| allocate(files, Allocate::Space { keeps_size: false }, 50 * P, 11 * P),
+    ];
+    for (begin, lost) in [(short, longer), (ahead, longer), (ahead, at_once)] {
+        for (index, grow) in ways.iter().enumerate() {
+            let (image, space) = prepared(begin);
+            let geometry = Geometry::new(shape()).unwrap();
+            let started = || {
+                let memory = RecordingMemory::new(Arc::clone(&image), geometry.volatile(), false);
+                let world = World::new(memory.clock());
+                attach_to(DyingMemory::counting(memory.actor(1)), &world, 1, &space)
+            };
+            lost(&started()).unwrap();
+            let files = started();
+            assert!(read(&files).unwrap() == vec![b'o'; 10 * P + 100]);
+            grow(&files).unwrap();
+            for _ in 0..2 {
+                let bytes = read(&files).unwrap();
+                let is_left = bytes.iter().position(|byte| *byte == b'l');
+                assert_eq!(is_left, None, "way {index}");
+                push(&files).unwrap();
+            }
+            assert_eq!(files.check().unwrap().findings, []);
+        }
+    }
+}
+
 /// What a file has past its end does not stay in the core.
 #[test]
 fn nothing_stays_in_the_core_of_what_was_pushed() {

@@ -55,7 +55,7 @@ pub struct Died {
 pub struct DyingMemory<M> {
     memory: M,
     stores: AtomicU64,
-    last: u64,
+    last: AtomicU64,
     fate: Mutex<Fate>,
     dead: AtomicBool,
 }
@@ -66,7 +66,7 @@ impl<M: Memory> DyingMemory<M> {
         DyingMemory {
             memory,
             stores: AtomicU64::new(0),
-            last: store,
+            last: AtomicU64::new(store),
             fate: Mutex::new(fate),
             dead: AtomicBool::new(false),
         }
@@ -82,6 +82,13 @@ impl<M: Memory> DyingMemory<M> {
         self.stores.load(Ordering::SeqCst)
     }
 
+    /// Lets it meet `fate` before the `count`-th store from now (from 1); what it was to meet before
+    /// is forgotten.
+    pub fn meet(&self, count: u64, fate: Fate) {
+        *lock(&self.fate) = fate;
+        self.last.store(self.stores() + count, Ordering::SeqCst);
+    }
+
     /// Whether it has died.
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::SeqCst)
@@ -93,7 +100,7 @@ impl<M: Memory> DyingMemory<M> {
             return false;
         }
         let number = self.stores.fetch_add(1, Ordering::SeqCst) + 1;
-        if number != self.last {
+        if number != self.last.load(Ordering::SeqCst) {
             return true;
         }
         match &mut *lock(&self.fate) {

@@ -10,6 +10,7 @@
 //! - [`judge`]: the offline checker, asked about all of them.
 //! - [`scenario`]: recorded runs of a shelf and the oracle for their crashes.
 //! - [`flash`]: volumes, and what power cuts leave of them.
+//! - [`store`]: stores with a logged core and large files, and what power cuts leave of those.
 //! - [`DyingMemory`]: any memory, with an accident before its n-th store.
 //!
 //! Invariants:
@@ -42,6 +43,7 @@ pub mod scenario;
 pub mod schedule;
 pub mod shelf;
 mod sim_host;
+pub mod store;
 mod summary;
 mod thread;
 mod weak;

@@ -55,6 +55,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         size: u64,
         rule: impl Fn(&File<'_>) -> core::result::Result<Change, Errno>,
     ) -> Result<()> {
+        self.clear_tail(file, size)?;
         loop {
             let needed = self.try_resize(file, size, &rule)?;
             if needed.is_empty() {
@@ -110,6 +111,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         most: u64,
         size: u64,
     ) -> Result<bool> {
+        self.clear_tail(file, size)?;
         self.run(|tx| {
             self.lock(tx, false, [Some(file)])?;
             let mut draft = Draft::open(tx, file)?;

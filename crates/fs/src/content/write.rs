@@ -50,6 +50,8 @@ enum Written {
     Needs(Vec<u64>),
     /// Pages have to be pushed to the volume before.
     Full,
+    /// It begins here, behind the end, and what the volume has before that is to be cleared.
+    Behind(u64),
 }
 
 /// Where to write, as an open file may have it.
@@ -118,8 +120,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         begin: Begin<'_>,
         fill: Fill<'_>,
     ) -> Result<(u64, u64)> {
+        let mut is_clear = false;
         loop {
-            match self.try_write(who, file, begin, fill) {
+            match self.try_write(who, file, begin, fill, is_clear) {
                 Err(Error::Core(conquest_pm::Error::Again)) => {}
                 Err(error) => return Err(error),
                 Ok(Written::All(start, len, is_full)) => {
@@ -130,6 +133,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                     return Ok((start, len));
                 }
                 Ok(Written::Needs(pages)) => self.bring_in(file, &pages)?,
+                Ok(Written::Behind(start)) => {
+                    self.clear_tail(file, start)?;
+                    is_clear = true;
+                }
                 Ok(Written::Full) => self.push(file, Wait::Forever)?,
             }
         }
@@ -141,6 +148,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         file: FileId,
         begin: Begin<'_>,
         fill: Fill<'_>,
+        is_clear: bool,
     ) -> Result<Written> {
         let mut tx = self.core().begin()?;
         self.keep_reserve(&mut tx, who);
@@ -164,6 +172,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         if is_too_full(&draft) && draft.inode.size > self.limit() {
             return Ok(Written::Full);
+        }
+        let is_large = matches!(draft.inode.content, Content::Large { .. });
+        if is_large && start > draft.inode.size && !is_clear {
+            return Ok(Written::Behind(start));
         }
         let needed = far_edges(&tx, &draft, start..start + most)?;
         if !needed.is_empty() {

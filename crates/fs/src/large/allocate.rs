@@ -44,6 +44,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let (Allocate::Space { keeps_size } | Allocate::Zeros { keeps_size }) = how else {
             return Ok(());
         };
+        if !keeps_size {
+            self.clear_tail(file, range.end)?;
+        }
         self.in_turn(file, Mode::Exclusive, Wait::Forever, || {
             let fresh = self.with_space_made(|| self.write_zeros(file, range))?;
             self.change_chunk(who, file, how, |tx, draft, chunk| {

@@ -66,6 +66,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let Some(chunk) = self.enlarge_alone(file, &Patch { at: direct.start, fill })? else {
             return Ok(None);
         };
+        self.clear_tail(file, direct.start)?;
         let is_inside = direct.end_page() <= chunk.end;
         let mode = if is_inside { Mode::Shared } else { Mode::Exclusive };
         self.in_turn(file, mode, Wait::Forever, || {

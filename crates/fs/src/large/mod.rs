@@ -11,13 +11,16 @@
 //!
 //! The chunk has an *end*. The volume is not asked for what is behind it, so there may be anything:
 //! what was written and not recorded, what was cut off and is not trimmed. Who moves the end on has
-//! written all between, or trimmed it. Bytes behind the file's size in the last page before the end
-//! are zeros.
+//! written all between, or trimmed it.
 //!
 //! What the volume loses, it loses at once, while the core's records may not be durable: nothing
 //! behind the end is trimmed, or written, before that record is durable which has moved the end
 //! there; and nothing of a chunk that no file has (`untrimmed.rs`). So who moves the end on, over
 //! what was cut off, waits for that.
+//!
+//! What is written before the end and behind the size may be there without its record, when the
+//! power was cut or a process has died. So whoever lets a file grow by a hole clears what the volume
+//! has there (`tail.rs`).
 //!
 //! No lock of the region is held while the volume is asked. Who changes what it has of a file takes
 //! a *turn* (`turn.rs`): those who write inside the end at once, all others each alone.
@@ -27,6 +30,7 @@ pub(crate) mod chunk;
 mod direct;
 mod push;
 mod read;
+mod tail;
 mod turn;
 mod untrimmed;
 

@@ -60,14 +60,14 @@ impl Way {
         Some(Way { seed: seed.parse().ok()?, cuts: parts.map(cut).collect::<Option<_>>()? })
     }
 
-    fn then(&self, cut: Cut) -> Way {
+    pub(crate) fn then(&self, cut: Cut) -> Way {
         let mut cuts = self.cuts.clone();
         cuts.push(cut);
         Way { seed: self.seed, cuts }
     }
 
     /// What is drawn for this way follows from this.
-    fn seed(&self) -> u64 {
+    pub(crate) fn seed(&self) -> u64 {
         let step = |seed, cut: &Cut| mix(mix(seed ^ cut.at as u64) ^ u64::from(cut.variant));
         self.cuts.iter().fold(mix(self.seed), step)
     }

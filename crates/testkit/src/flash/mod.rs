@@ -12,7 +12,7 @@ pub mod history;
 mod logged;
 mod medium;
 mod memory;
-mod phases;
+pub(crate) mod phases;
 mod recorder;
 pub mod scenario;
 mod shared_log;

@@ -10,15 +10,15 @@ use super::scenario::SEGMENT_BYTES;
 
 /// What a volume may be doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Phases {
+pub(crate) struct Phases {
     /// Payload that was on the medium already was written to another place, and not flushed since.
-    pub(super) cleaning: bool,
+    pub(crate) cleaning: bool,
     /// What was on the medium was overwritten, and not flushed since.
-    pub(super) reuse: bool,
+    pub(crate) reuse: bool,
     /// A checkpoint was begun, and its root is not durable.
-    pub(super) checkpoint: bool,
+    pub(crate) checkpoint: bool,
     /// The volume is being opened.
-    pub(super) recovery: bool,
+    pub(crate) recovery: bool,
 }
 
 /// Bytes before the first segment.
@@ -28,7 +28,7 @@ const ANCHORS: u64 = 4 * SEGMENT_BYTES;
 const UNIT: usize = 4096;
 
 /// Follows a log.
-pub(super) struct Watch {
+pub(crate) struct Watch {
     medium: Medium,
     payload: HashSet<u32>,
     now: Phases,
@@ -42,7 +42,7 @@ fn begins_with(bytes: &[u8], magic: &[u8]) -> bool {
 
 impl Watch {
     /// The beginning of a log of a device that held `medium`.
-    pub(super) fn new(medium: &Medium) -> Watch {
+    pub(crate) fn new(medium: &Medium) -> Watch {
         let mut payload = HashSet::new();
         let mut unit = [0; UNIT];
         for at in (START + ANCHORS..medium.len() - SEGMENT_BYTES).step_by(UNIT) {
@@ -55,7 +55,7 @@ impl Watch {
     }
 
     /// Passes `event`: what the volume was doing just behind it.
-    pub(super) fn pass(&mut self, event: &Event) -> Phases {
+    pub(crate) fn pass(&mut self, event: &Event) -> Phases {
         match event {
             Event::Write { at, bytes, .. } => self.written(*at, bytes),
             Event::Flushed { .. } => {

@@ -64,6 +64,8 @@ pub enum Mark {
     Recovery,
     /// It is open.
     Recovered,
+    /// Whoever uses the volume has trimmed something.
+    Trimmed,
 }
 
 #[derive(Debug)]

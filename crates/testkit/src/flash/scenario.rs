@@ -21,9 +21,9 @@ use crate::{Clock, Rng, SimHost, World, become_actor, lock};
 pub type TestVolume = Volume<HeapMemory, SimHost>;
 
 /// Units of a segment.
-const SEGMENT: u64 = 16;
+pub(crate) const SEGMENT: u64 = 16;
 /// Bytes of a segment, and of what is before the first one.
-pub(super) const SEGMENT_BYTES: u64 = SEGMENT * 4096;
+pub(crate) const SEGMENT_BYTES: u64 = SEGMENT * 4096;
 /// Segments that hold no payload: the layer's own number.
 const KEPT: u64 = 20;
 

@@ -1,0 +1,19 @@
+//! Power cuts of whole stores: a volume, a logged core whose image and log are on it, and large
+//! files whose data is there, too.
+//!
+//! - [`machine`]: a machine that has a store; all of it but the device is gone with the power.
+//! - [`tree`]: files, page by page, with bytes that say who wrote them and where.
+//! - [`operation`]: what is done to them; [`run`]: by several at once, recorded.
+//! - [`history`]: what may be there after a cut.
+//! - [`explore`]: goes through the cuts. What a cut may leave of the device is the model of
+//!   [`crate::flash::crash`].
+
+pub mod explore;
+pub mod history;
+pub mod machine;
+pub mod operation;
+mod phases;
+pub mod run;
+mod tally;
+pub mod tree;
+mod use_again;
