@@ -256,8 +256,8 @@ fn a_store_on_a_disk_has_a_volume_by_itself() {
         assert!(!volume.exists());
         size
     };
-    assert_eq!(made(&[]), 4 * 48 << 20);
-    assert_eq!(made(&["--sync", "fsync", "--chunk", "1G"]), 4 * 48 << 20);
+    assert_eq!(made(&[]), 192 << 20);
+    assert_eq!(made(&["--sync", "fsync", "--chunk", "1G"]), 192 << 20);
     assert_eq!(made(&["--volume", "none"]), 0);
     assert_eq!(made(&["--medium", "ram"]), 0);
     assert_eq!(made(&["--medium", "battery"]), 0);

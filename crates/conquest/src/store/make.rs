@@ -67,11 +67,9 @@ impl Store {
             // The error to report is the first one.
             maker.make().inspect_err(|_| maker.undo())
         });
-        if made.is_err() {
-            if is_new {
-                let _removed = directory::remove(&directory.join(LOCK));
-                let _removed = std::fs::remove_dir(&directory);
-            }
+        if made.is_err() && is_new {
+            let _removed = directory::remove(&directory.join(LOCK));
+            let _removed = std::fs::remove_dir(&directory);
         }
         drop(lock);
         made

@@ -157,8 +157,8 @@ impl Default for Placement {
 #[non_exhaustive]
 pub enum VolumePlace {
     /// If the core is in RAM, and the store's directory on a disk, a file there: four times what
-    /// the core may grow to, unless that is more than a quarter of the space that is free; otherwise
-    /// none.
+    /// the core may grow to, unless that is more than a quarter of the space that is free;
+    /// otherwise none.
     Auto,
     /// A file of so many bytes in the store's directory, which has its space from the start.
     Size(u64),
@@ -179,7 +179,8 @@ pub struct NewStore {
     pub core: CorePlace,
     /// Bytes of files and metadata to which the core may grow; fixed for the store's life. 0 for
     /// half of the machine's RAM, or of what the core's file system has, if that is less, or a
-    /// quarter of a volume that is chosen by itself; on a device, all of it. What manages them comes on top, 1 or 2 in a hundred.
+    /// quarter of a volume that is chosen by itself; on a device, all of it. What manages them
+    /// comes on top, 1 or 2 in a hundred.
     pub size_max: u64,
     /// Bytes for which there is space from the start. 0 for 16 MiB, or half of that
     /// maximum if it is less.

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
 
 pub mod host;
+pub mod large;
 pub mod roles;
 
 use std::collections::BTreeMap;
