@@ -559,7 +559,7 @@ fn a_copy_without_large_files_is_restored_with_a_volume_and_without_one() {
     assert!(store.files().unwrap().read("/large").unwrap() == large);
     check(store.fs());
     let found = tree(store.fs());
-    assert!(expected.iter().all(|(name, seen)| name == "" || found.get(name) == Some(seen)));
+    assert!(expected.iter().all(|(name, seen)| name.is_empty() || found.get(name) == Some(seen)));
 }
 
 #[test]
