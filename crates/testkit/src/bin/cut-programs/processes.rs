@@ -3,7 +3,7 @@
 //! This process becomes the parent of whatever loses its own, so that all that it has started,
 //! daemons included, are below it, and it ends no others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -148,20 +148,22 @@ pub(crate) fn until(
 /// Kills those that this process has started whose programs are in `directory`, and waits for their
 /// ends.
 pub(crate) fn end_named(directory: &Path) -> Outcome<()> {
+    // One that is about to end has no program any more, but may have files open.
+    let mut named = BTreeSet::new();
     until("the end of a program", END_LIMIT, || {
-        let mut is_over = true;
-        for (number, has_ended) in below(0) {
+        let found = below(0);
+        for (number, has_ended) in &found {
             let Some(process) = Pid::from_raw(number.cast_signed()) else { continue };
-            if has_ended {
+            if *has_ended {
                 let _ = waitpid(Some(process), WaitOptions::NOHANG);
                 continue;
             }
             let program = std::fs::read_link(format!("/proc/{number}/exe"));
             if program.is_ok_and(|program| program.starts_with(directory)) {
-                is_over = false;
+                named.insert(*number);
                 let _ = kill_process(process, Signal::KILL);
             }
         }
-        Ok(is_over)
+        Ok(!named.iter().any(|number| found.contains_key(number)))
     })
 }
