@@ -172,6 +172,11 @@ impl Machine {
         Ok(())
     }
 
+    /// Makes what was done on the mount durable.
+    pub(crate) fn sync(&self) -> Outcome<()> {
+        run(Command::new("sync").arg("--file-system").arg(self.mount_point()), LIMIT).map(drop)
+    }
+
     /// Unmounts the store in order, and checks it.
     pub(crate) fn check(&self) -> Outcome<()> {
         let (store, point) = (self.store(), self.mount_point());

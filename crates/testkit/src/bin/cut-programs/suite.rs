@@ -87,6 +87,7 @@ fn recorded(
     let begin = Instant::now();
     machine.begin(&suite.shape(sync))?;
     suite.prepare(machine)?;
+    machine.sync()?;
     let first = machine.ask("events")?.parse::<u64>().map_err(|e| e.to_string())?;
     suite.work(machine, options.time)?;
     machine.cut_power()?;
