@@ -12,6 +12,9 @@ use crate::processes::{scratch, text, wait};
 /// How often they are looked at.
 const POLL: Duration = Duration::from_millis(50);
 
+/// The part of the time in which one works alone.
+const ALONE: u32 = 4;
+
 struct Member {
     name: String,
     child: Child,
@@ -30,6 +33,12 @@ impl Crew {
         let child = command.spawn().map_err(|e| format!("{name}: {e}"))?;
         self.0.push(Member { name, child, errors });
         Ok(())
+    }
+
+    /// Lets those who have been started so far work alone for a while, of `time` in all: who syncs
+    /// is alone then.
+    pub(crate) fn work_alone(&mut self, time: Duration) -> Outcome<()> {
+        self.work_for(time / ALONE)
     }
 
     /// Starts `command`, and writes to its standard input what `next` makes of 1, 2, 3 and so on,
@@ -54,6 +63,10 @@ impl Crew {
 
     /// Lets them work for `time`, and kills them: none may end by itself.
     pub(crate) fn work(mut self, time: Duration) -> Outcome<()> {
+        self.work_for(time - time / ALONE)
+    }
+
+    fn work_for(&mut self, time: Duration) -> Outcome<()> {
         let begin = Instant::now();
         while begin.elapsed() < time {
             std::thread::sleep(POLL);

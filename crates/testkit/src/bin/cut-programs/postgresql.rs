@@ -198,6 +198,9 @@ impl Suite for Postgresql {
             let mut client = psql(machine)?;
             client.stdout(machine.acknowledged_output()?);
             crew.feed(format!("client {c}"), client, move |i| transaction(c, i))?;
+            if c == 1 {
+                crew.work_alone(time)?;
+            }
         }
         let mut bench = command(machine, "pgbench")?;
         bench.args(["-n", "-c", "2", "-T", "86400"]).stdin(Stdio::null()).stdout(Stdio::null());

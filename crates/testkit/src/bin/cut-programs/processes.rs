@@ -75,6 +75,10 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Outcome<String> {
     }
 }
 
+/// Looks that have to find nobody, one after the other: while one is taken, a process whose parent
+/// ends has none that is seen.
+const LOOKS: u32 = 2;
+
 /// All processes below this one, but `spared` and what is below that; whether each has ended.
 fn below(spared: u32) -> BTreeMap<u32, bool> {
     let mut parents = BTreeMap::new();
@@ -108,9 +112,11 @@ fn below(spared: u32) -> BTreeMap<u32, bool> {
 /// Kills all that this process has started, but `spared`, and waits for their ends.
 pub(crate) fn end_all(spared: u32) -> Outcome<()> {
     let begin = Instant::now();
+    let mut looks = 0;
     loop {
         let found = below(spared);
-        if found.is_empty() {
+        looks = if found.is_empty() { looks + 1 } else { 0 };
+        if looks == LOOKS {
             return Ok(());
         }
         if begin.elapsed() > END_LIMIT {
@@ -150,6 +156,7 @@ pub(crate) fn until(
 pub(crate) fn end_named(directory: &Path) -> Outcome<()> {
     // One that is about to end has no program any more, but may have files open.
     let mut named = BTreeSet::new();
+    let mut looks = 0;
     until("the end of a program", END_LIMIT, || {
         let found = below(0);
         for (number, has_ended) in &found {
@@ -164,6 +171,8 @@ pub(crate) fn end_named(directory: &Path) -> Outcome<()> {
                 let _ = kill_process(process, Signal::KILL);
             }
         }
-        Ok(!named.iter().any(|number| found.contains_key(number)))
+        let is_one_there = named.iter().any(|number| found.contains_key(number));
+        looks = if is_one_there { 0 } else { looks + 1 };
+        Ok(looks == LOOKS)
     })
 }

@@ -46,6 +46,9 @@ impl Suite for Spool {
                 number += 1;
                 let command = role(&[kind, &mount, &acknowledged, &number.to_string()])?;
                 crew.start(format!("writer {number}"), command)?;
+                if number == 1 {
+                    crew.work_alone(time)?;
+                }
             }
         }
         crew.start("the manager".into(), role(&["manager", &mount])?)?;
