@@ -1,8 +1,8 @@
 //! Mails, and processes that deliver them as mail servers do.
 //!
 //! Roles: `mail maildir MOUNT ACKNOWLEDGED WRITER`, `mail queue` with the same arguments,
-//! `mail manager MOUNT`, and `mail judge MOUNT ACKNOWLEDGED`, of which the last one looks at what is
-//! there.
+//! `mail manager MOUNT`, and `mail judge MOUNT ACKNOWLEDGED`, of which the last one looks at what
+//! is there.
 //!
 //! What is acknowledged: `mail W I` when mail `I` of writer `W` was accepted, `gone W I` before it
 //! is removed for good.

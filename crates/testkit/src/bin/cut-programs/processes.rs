@@ -166,7 +166,7 @@ pub(crate) fn end_named(directory: &Path) -> Outcome<()> {
                 continue;
             }
             let program = std::fs::read_link(format!("/proc/{number}/exe"));
-            if program.is_ok_and(|program| program.starts_with(directory)) {
+            if program.map_or(true, |program| program.starts_with(directory)) {
                 named.insert(*number);
                 let _ = kill_process(process, Signal::KILL);
             }

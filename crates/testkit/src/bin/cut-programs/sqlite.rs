@@ -2,7 +2,8 @@
 //! promises what was committed to outlive the power.
 //!
 //! Writer `w` does transactions 1, 2, 3 and so on. Each adds a row, removes most of the older ones,
-//! and counts itself in a second table, all at once; so what there has to be follows from the count.
+//! and counts itself in a second table, all at once; so what has to be there follows from the
+//! count.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -66,7 +67,8 @@ impl Database {
     fn transaction(&self, w: u64, i: u64) -> String {
         let name = self.name;
         format!(
-            "BEGIN IMMEDIATE; INSERT INTO t SELECT w, i, {FILLER} FROM (SELECT {w} AS w, {i} AS i); \
+            "BEGIN IMMEDIATE; \
+             INSERT INTO t SELECT w, i, {FILLER} FROM (SELECT {w} AS w, {i} AS i); \
              DELETE FROM t WHERE w={w} AND i={i}-{RECENT} AND i%{FEW}<>0; \
              UPDATE tally SET last={i}, sum=sum+{i} WHERE w={w}; COMMIT; \
              SELECT 'done {name} {w} {i}';\n"

@@ -12,6 +12,8 @@ use crate::machine::{Machine, Shape};
 const SYNCS: [&str; 2] = ["interval=1s", "fsync"];
 /// Fewer cuts than this are made of one recording.
 const FEW: u64 = 10;
+/// Characters of the reason of a failure.
+const REASON: usize = 600;
 /// Of so many cuts one is just behind something that was acknowledged.
 const BEHIND: u64 = 3;
 
@@ -122,11 +124,9 @@ fn recorded(
         };
         counts.failed += 1;
         let at = options.keep.join(format!("{}-{round}", suite.name()));
-        println!(
-            "{name}: FAILED: event {event} of {events}, {what}: {why}\n  --only {} --replay {}@{event}:{seed}",
-            suite.name(),
-            at.display()
-        );
+        let why = in_short(&why);
+        println!("{name}: FAILED: event {event} of {events}, {what}: {why}");
+        println!("  --only {} --replay {}@{event}:{seed}", suite.name(), at.display());
         if !is_kept {
             machine.save(&at)?;
             is_kept = true;
@@ -150,6 +150,11 @@ fn place(rng: &mut Rng, range: core::ops::Range<u64>, lines: &[Line]) -> u64 {
     }
     let next = lines.partition_point(|(at, _)| *at < event);
     lines.get(next).map_or(event, |(at, _)| *at)
+}
+
+/// What was said, in one line that is not too long.
+fn in_short(said: &str) -> String {
+    said.lines().map(str::trim).collect::<Vec<_>>().join("; ").chars().take(REASON).collect()
 }
 
 /// What was acknowledged.
