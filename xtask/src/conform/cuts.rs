@@ -27,7 +27,7 @@ const CASES: [(&str, &[Need]); 3] = [
 
 /// How long setting up and recording may take, and each cut: beyond what is ever seen.
 const BEGIN_LIMIT: Duration = Duration::from_secs(1800);
-const CUT_LIMIT: Duration = Duration::from_secs(120);
+const CUT_LIMIT: Duration = Duration::from_secs(600);
 
 fn wanted(options: &Options) -> impl Iterator<Item = &'static (&'static str, &'static [Need])> {
     CASES.iter().filter(|(name, _)| options.wants(name))

@@ -12,8 +12,9 @@ use crate::Outcome;
 use crate::disk::{ACKNOWLEDGED, VOLUME};
 use crate::processes::{self, run, until};
 
-/// How long a command of ours, or the disk, may take.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// How long a command of ours, the disk, or a look at what is there may take, on a machine that has
+/// much else to do.
+pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 /// Where cores and indexes are. It is this machine's only: all of it goes with the power.
 const MEMORY: &str = "/dev/shm";
 /// The core.

@@ -19,7 +19,7 @@ use crate::suite::Suite;
 const USER: &str = "fsgqa";
 const CLIENTS: u64 = 3;
 /// How long setting up may take.
-const SETUP_LIMIT: Duration = Duration::from_secs(300);
+const SETUP_LIMIT: Duration = Duration::from_secs(600);
 
 /// What row `i` of client `c` has: hundreds of bytes, and sometimes ones that have their own table.
 const FILLER: &str = "CASE WHEN i%16=0 THEN (SELECT string_agg(md5(c||':'||i||':'||k), '') FROM \

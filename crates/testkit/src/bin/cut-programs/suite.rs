@@ -12,6 +12,8 @@ use crate::machine::{Machine, Shape};
 const SYNCS: [&str; 2] = ["interval=1s", "fsync"];
 /// Fewer cuts than this are made of one recording.
 const FEW: u64 = 10;
+/// Cuts after which it is said how far it has come.
+const PROGRESS: u64 = 25;
 /// Characters of the reason of a failure.
 const REASON: usize = 600;
 /// Of so many cuts one is just behind something that was acknowledged.
@@ -115,7 +117,10 @@ fn recorded(
     points.sort_unstable();
     let mut waiting = Vec::new();
     let mut is_kept = false;
-    for (event, seed) in points {
+    for (number, (event, seed)) in points.into_iter().enumerate() {
+        if number > 0 && (number as u64).is_multiple_of(PROGRESS) {
+            println!("{name}: {number} of {cuts} cuts, {:.0} s", begin.elapsed().as_secs_f64());
+        }
         let (what, outcome) = one(suite, machine, &lines, event, seed);
         waiting.extend(what.split(' ').next().and_then(|word| word.parse::<u64>().ok()));
         let Err(why) = outcome else {
