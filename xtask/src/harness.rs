@@ -91,6 +91,16 @@ pub(crate) fn profile(kind: &str) -> &'static str {
     if kind == "fuzz" { "fuzz" } else { "release" }
 }
 
+/// Builds `program` of the test kit.
+pub(crate) fn build(program: &str, profile: &str) -> Result<(), Failure> {
+    let mut build = Command::new("cargo");
+    build.args(["build", "--profile", profile, "-p", "conquest-testkit", "--bin", program]);
+    if child::run_shown(build.current_dir(tree::root()), BUILD_LIMIT, |_| true)?.is_well() {
+        return Ok(());
+    }
+    Err(Failure::Broken(format!("{program} does not build")))
+}
+
 /// Builds program `KIND-NAME` and runs it with `arguments` for at most `limit`.
 pub(crate) fn run_one(
     kind: &str,
@@ -100,12 +110,8 @@ pub(crate) fn run_one(
 ) -> Result<Tally, Failure> {
     let program = format!("{kind}-{name}");
     let profile = profile(kind);
+    build(&program, profile)?;
     let selection = ["--profile", profile, "-p", "conquest-testkit", "--bin", &program];
-    let mut build = Command::new("cargo");
-    build.arg("build").args(selection).current_dir(tree::root());
-    if !child::run_shown(&mut build, BUILD_LIMIT, |_| true)?.is_well() {
-        return Err(Failure::Broken(format!("{program} does not build")));
-    }
     let mut command = Command::new("cargo");
     command.args(["run", "--quiet"]).args(selection).arg("--");
     command.args(arguments).current_dir(tree::root());

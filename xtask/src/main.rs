@@ -53,6 +53,7 @@ usage: cargo xtask COMMAND
       programs [--quick]
       stress [--seconds N]
       xfstests --xfstests DIR
+      cuts [--cuts N] [--seed S] [--seconds N] [--replay RECORD@EVENT:SEED]
   help
       This text.
 ";

@@ -46,13 +46,14 @@ const SLICES: [(&str, [&str; 2]); 3] = [
 const OTHER_SLICES: [(&str, &str, [&str; 2]); 1] = [("explore", "store", ["--cuts", "6000"])];
 
 /// What judges mounted stores and volumes: arguments of `conform`.
-const JUDGES: [&[&str]; 6] = [
+const JUDGES: [&[&str]; 7] = [
     &["pjdfstest", "--on", "conquest"],
     &["pjdfstest", "--on", "conquest-unprivileged"],
     &["fsx", "--on", "conquest", "--seeds", "1", "--operations", "5000"],
     &["fsx", "--on", "volume", "--seeds", "1", "--operations", "5000", "--only", "fsx-1"],
     &["fsx", "--on", "space", "--seeds", "1", "--operations", "5000"],
     &["programs", "--on", "conquest", "--quick"],
+    &["cuts", "--cuts", "4", "--seconds", "3"],
 ];
 
 /// How long the models of one crate under weak memory orders may take, built included.

@@ -6,6 +6,7 @@
 //! - how a file system comes about stands behind [`target::Target`]: suites know only directories.
 
 mod conquest;
+mod cuts;
 mod fsx;
 mod options;
 mod pjdfstest;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use crate::packages::{self, Need};
 use crate::tally::Tally;
-use crate::{Failure, tree};
+use crate::{Failure, harness, tree};
 
 use options::Options;
 use room::Room;
@@ -57,9 +58,11 @@ struct Suite {
     run: fn(&Room, &Options) -> Result<Tally, Failure>,
 }
 
+/// The suite that makes its own stores.
+const CUTS: &str = "cuts";
 const HOUR: Duration = Duration::from_secs(3600);
 
-const SUITES: [Suite; 6] = [
+const SUITES: [Suite; 7] = [
     Suite { name: "smoke", needed: |_| Vec::new(), tool: None, limit: HOUR, run: smoke::run },
     Suite {
         name: "pjdfstest",
@@ -96,6 +99,13 @@ const SUITES: [Suite; 6] = [
         limit: HOUR.saturating_mul(8),
         run: xfstests::run,
     },
+    Suite {
+        name: CUTS,
+        needed: cuts::needed,
+        tool: None,
+        limit: HOUR.saturating_mul(8),
+        run: cuts::run,
+    },
 ];
 
 fn find(name: &str) -> Result<&'static Suite, Failure> {
@@ -113,6 +123,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
         let what = format!("conform {}: the space of a volume is one file; fsx can", suite.name);
         return Err(Failure::Usage(what));
     }
+    if suite.name == CUTS && options.on != Kind::Conquest {
+        return Err(Failure::Usage("conform cuts: only a store that root mounts is cut".into()));
+    }
     if !packages::is_root() {
         return Err(Failure::Broken(format!(
             "conform {}: only root may mount file systems and change users; run it as root",
@@ -128,6 +141,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     }
     if options.on.takes_program() && options.program.is_none() {
         conquest::build()?;
+    }
+    if suite.name == CUTS {
+        harness::build(cuts::PROGRAM, "release")?;
     }
     room::enter(arguments, suite.limit)
 }

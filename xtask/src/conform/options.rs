@@ -9,8 +9,10 @@ use crate::Failure;
 const OPERATIONS: u64 = 100_000;
 /// Runs of fsx.
 const SEEDS: u64 = 10;
-/// Seconds for each stressor.
+/// Seconds for each stressor, and for programs at work before the power is cut.
 const SECONDS: u64 = 20;
+/// Power cuts of each case.
+const CUTS: u64 = 200;
 
 /// What was asked for.
 #[derive(Debug)]
@@ -21,6 +23,11 @@ pub(super) struct Options {
     pub(super) seeds: u64,
     pub(super) operations: u64,
     pub(super) seconds: u64,
+    /// Power cuts of each case, and what says where.
+    pub(super) cuts: u64,
+    pub(super) seed: u64,
+    /// One cut that has failed: where its record is, and which it was.
+    pub(super) replay: Option<String>,
     /// Seconds for which the smoke test leaves the file system mounted, to be looked at.
     pub(super) hold: u64,
     /// Whether the short variant is enough.
@@ -44,6 +51,9 @@ impl Options {
             seeds: SEEDS,
             operations: OPERATIONS,
             seconds: SECONDS,
+            cuts: CUTS,
+            seed: 1,
+            replay: None,
             hold: 0,
             is_quick: false,
             only: Vec::new(),
@@ -67,6 +77,9 @@ impl Options {
                 "--seeds" => options.seeds = number(value()?)?,
                 "--operations" => options.operations = number(value()?)?,
                 "--seconds" => options.seconds = number(value()?)?,
+                "--cuts" => options.cuts = number(value()?)?,
+                "--seed" => options.seed = number(value()?)?,
+                "--replay" => options.replay = Some(value()?),
                 "--hold" => options.hold = number(value()?)?,
                 "--quick" => options.is_quick = true,
                 "--only" => options.only.push(value()?),
