@@ -82,8 +82,8 @@ impl<M: Memory> DyingMemory<M> {
         self.stores.load(Ordering::SeqCst)
     }
 
-    /// Lets it meet `fate` before the `count`-th store from now (from 1); what it was to meet before
-    /// is forgotten.
+    /// Lets it meet `fate` before the `count`-th store from now (from 1); what it was to meet
+    /// before is forgotten.
     pub fn meet(&self, count: u64, fate: Fate) {
         *lock(&self.fate) = fate;
         self.last.store(self.stores() + count, Ordering::SeqCst);

@@ -19,8 +19,8 @@
 //! what was cut off, waits for that.
 //!
 //! What is written before the end and behind the size may be there without its record, when the
-//! power was cut or a process has died. So whoever lets a file grow by a hole clears what the volume
-//! has there (`tail.rs`).
+//! power was cut or a process has died. So whoever lets a file grow by a hole clears what the
+//! volume has there (`tail.rs`).
 //!
 //! No lock of the region is held while the volume is asked. Who changes what it has of a file takes
 //! a *turn* (`turn.rs`): those who write inside the end at once, all others each alone.

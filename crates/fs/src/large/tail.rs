@@ -1,6 +1,7 @@
-//! What the volume has of a file before the end of its chunk and behind the file's size: nothing that
-//! counts, but not always zeros. A page that got more bytes was pushed, or a write went to the volume
-//! at once, and the record of it was lost with the power, or never made, as its process died.
+//! What the volume has of a file before the end of its chunk and behind the file's size: nothing
+//! that counts, but not always zeros. A page that got more bytes was pushed, or a write went to the
+//! volume at once, and the record of it was lost with the power, or never made, as its process
+//! died.
 
 use conquest_format::PAGE;
 use conquest_format::inode::Content;
@@ -17,8 +18,8 @@ const AT_ONCE: u64 = 256;
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Sees to it that `file` has nothing on the volume but zeros from its size to byte `to`, over
-    /// which it is about to grow by a hole. In the page in which it ends this is left to who lets it
-    /// grow: that page is in the core then. (Or it was pushed again, with zeros.)
+    /// which it is about to grow by a hole. In the page in which it ends this is left to who lets
+    /// it grow: that page is in the core then. (Or it was pushed again, with zeros.)
     pub(crate) fn clear_tail(&self, file: FileId, to: u64) -> Result<()> {
         if self.threshold().is_none() {
             return Ok(());

@@ -2,12 +2,12 @@
 //!
 //! Each actor has files of its own, so each knows what they were after each of its operations. What
 //! is found must be, for each, what they were after some of them, or in the middle of the next one
-//! if that takes several records; all that was committed before a sync began which has returned; and
-//! all together must be the first ones in one order: whatever had returned before an operation began
-//! that is there is there, too, whoever did it.
+//! if that takes several records; all that was committed before a sync began which has returned;
+//! and all together must be the first ones in one order: whatever had returned before an operation
+//! began that is there is there, too, whoever did it.
 //!
-//! Of a large file, a page may be newer than that: as a later operation has made it which was begun,
-//! unless the page was cut off in between, or the file was removed.
+//! Of a large file, a page may be newer than that: as a later operation has made it which was
+//! begun, unless the page was cut off in between, or the file was removed.
 
 use std::collections::HashMap;
 use std::sync::Arc;

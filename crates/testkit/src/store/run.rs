@@ -2,8 +2,8 @@
 //! the device keeps a log.
 //!
 //! In most runs they take turns, on one thread, from operation to operation; and while one of them
-//! is at the volume, or in the middle of a sync, others do something. So these are repeated by their
-//! seeds. In the rest each is a thread of its own.
+//! is at the volume, or in the middle of a sync, others do something. So these are repeated by
+//! their seeds. In the rest each is a thread of its own.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -198,8 +198,8 @@ impl Run {
         Ok(())
     }
 
-    /// What the files of actor `who` are, which must be `before`, `after` or between: by the numbers
-    /// that their files have there.
+    /// What the files of actor `who` are, which must be `before`, `after` or between: by the
+    /// numbers that their files have there.
     fn look(&self, who: usize, before: &Tree, after: &Tree) -> Result<Tree, String> {
         let process = self.machine.processes.get(who).ok_or("no such process")?;
         let mut all = read(&process.files, self.actors.len(), Some(who))?;

@@ -1,7 +1,8 @@
 //! What a tree of files is: names, metadata, and every page of every file.
 //!
 //! Bytes that are written say which operation wrote them, and for which offset of a file, so that
-//! those of another file, of an older version, or of another place are told from what belongs there.
+//! those of another file, of an older version, or of another place are told from what belongs
+//! there.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
