@@ -76,6 +76,17 @@ impl Several {
     /// What is on the devices, with sectors from byte `at` on of the first one that were being
     /// written, `len` bytes in all: some of them are garbage.
     fn cut(&self, (at, len): (u64, usize), rng: &mut Rng) -> TestVolume {
+        let copies = self.copies();
+        for sector in (at..at + len as u64).step_by(SECTOR) {
+            if rng.below(3) > 0 {
+                copies[0].write(sector, &[0xA5; SECTOR]).unwrap();
+            }
+        }
+        recovered(copies.iter().map(|copy| Arc::new(copy.as_other()) as _))
+    }
+
+    /// Devices with what is on these.
+    fn copies(&self) -> Vec<MemoryDevice> {
         let copy = |device: &MemoryDevice| {
             let mut bytes = vec![0; device.len() as usize];
             device.read(0, &mut bytes).unwrap();
@@ -83,16 +94,13 @@ impl Several {
             copy.write(0, &bytes).unwrap();
             copy
         };
-        let copies: Vec<_> = self.devices.iter().map(copy).collect();
-        for sector in (at..at + len as u64).step_by(SECTOR) {
-            if rng.below(3) > 0 {
-                copies[0].write(sector, &[0xA5; SECTOR]).unwrap();
-            }
-        }
-        let devices = copies.iter().map(|copy| Arc::new(copy.as_other()) as Arc<dyn Device>);
-        let body = assemble(devices.collect()).unwrap();
-        Volume::recover(region(&body), &body).unwrap()
+        self.devices.iter().map(copy).collect()
     }
+}
+
+fn recovered(devices: impl Iterator<Item = Arc<dyn Device>>) -> TestVolume {
+    let body = assemble(devices.collect()).unwrap();
+    Volume::recover(region(&body), &body).unwrap()
 }
 
 /// Lets `stop` happen in the write that comes after so many.
@@ -175,6 +183,25 @@ fn what_it_writes_when_it_goes_on_damages_nothing_that_was_flushed() {
         several.volumes[0].flush().unwrap();
         model.compare(&several.cut((0, 0), &mut rng), UNITS * 8, "it has gone on");
     }
+}
+
+/// Where a member can't be read it has to be written, as far as anybody knows.
+#[test]
+fn what_stands_in_is_put_where_a_member_cannot_be_read() {
+    let several = Several::new(2, 2, Arrangement::Mirrored);
+    let mut model = Model::default();
+    (0..20).for_each(|unit| write(&several.volumes[0], &mut model, unit, unit));
+    several.stopped(|others, place| {
+        others[0].flush().unwrap();
+        for member in [0, 1] {
+            let copies = several.copies();
+            let devices: Vec<_> = copies.iter().map(|copy| Hooked::new(copy, false)).collect();
+            *devices[member].unreadable.lock().unwrap() = Some(place);
+            let volume = recovered(devices.iter().map(|device| Arc::clone(device) as _));
+            model.compare(&volume, UNITS * 8, "it stands in");
+            assert_eq!(*devices[member].unreadable.lock().unwrap(), None, "member {member}");
+        }
+    });
 }
 
 #[test]
