@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use conquest_flash::device::{Device, MemoryDevice};
 use conquest_flash::{Volume, assemble};
-use conquest_format::volume::Arrangement;
+use conquest_format::volume::{ANCHORS, Arrangement};
 use conquest_testkit::Rng;
 use hooked::{Hooked, new_volume, open};
-use volumes::{Model, TestVolume, region};
+use volumes::{Model, TestVolume, UNIT, region};
 
 const SECTOR: usize = 512;
 /// Units that are written.
@@ -215,6 +215,68 @@ fn what_stands_in_has_been_written() {
         let mut rng = Rng::new(11);
         (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
     });
+}
+
+/// A power cut may damage what it writes last, until that is flushed.
+#[test]
+fn what_it_writes_is_durable_before_nothing_stands_in_for_it() {
+    let several = Several::new(2, 1, Arrangement::Striped);
+    write(&several.volumes[0], &mut Model::default(), 0, 1);
+    several.stopped(|others, _| {
+        others[0].flush().unwrap();
+        let device = Arc::clone(&several.hooked[0][0]);
+        let before = device.counts.flushes();
+        // Behind the packet, it is that of a root.
+        several.hooked[0][0].in_next_write(move || {
+            let (at, _) = *device.last.lock().unwrap();
+            assert!(at < 65_536 + ANCHORS * 16 * UNIT, "{at}");
+            assert!(device.counts.flushes() > before);
+            Ok(())
+        });
+    });
+}
+
+/// One who stands in may be stopped, too, and the first one go on: nothing is where it writes.
+#[test]
+fn nothing_is_put_where_somebody_may_still_write_what_stands_in() {
+    let several = Several::new(3, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    let (stopped, is_stopped) = channel();
+    let mut flushing = Vec::new();
+    let mut go_on = Vec::new();
+    write(&several.volumes[0], &mut model, 0, 1);
+    for number in [0, 1] {
+        let (go, goes_on) = channel::<()>();
+        let stopped = stopped.clone();
+        several.hooked[number][0].in_next_write(move || {
+            stopped.send(()).unwrap();
+            let _ = goes_on.recv();
+            Ok(())
+        });
+        let volume = Arc::clone(&several.volumes[number]);
+        flushing.push(std::thread::spawn(move || volume.flush()));
+        is_stopped.recv_timeout(SOON).unwrap();
+        go_on.push(go);
+    }
+    go_on.remove(0);
+    flushing.remove(0).join().unwrap().unwrap();
+    // Each segment is begun anew, if it can be; that one only by mistake.
+    let (at, _) = *several.hooked[1][0].last.lock().unwrap();
+    for number in 0..200 {
+        let block = number % 20 * 24 * 8;
+        let bytes = model.write(block, 24 * 8, number);
+        several.volumes[2].write(block, &bytes).unwrap();
+        several.volumes[2].flush().unwrap();
+        let mut there = [0; UNIT as usize];
+        several.devices[0].read(at, &mut there).unwrap();
+        if bytes.chunks(UNIT as usize).any(|unit| unit == there) {
+            break;
+        }
+    }
+    go_on.clear();
+    flushing.remove(0).join().unwrap().unwrap();
+    several.volumes.iter().for_each(|volume| model.compare(volume, 480 * 8, "both have gone on"));
+    model.compare(&several.cut((0, 0), &mut Rng::new(1)), 480 * 8, "a restart");
 }
 
 #[test]
