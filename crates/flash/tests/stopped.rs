@@ -279,6 +279,68 @@ fn nothing_is_put_where_somebody_may_still_write_what_stands_in() {
     model.compare(&several.cut((0, 0), &mut Rng::new(1)), 480 * 8, "a restart");
 }
 
+/// It has written a packet of long ago: where that was in the index is another one, which another
+/// thread of its process is still writing.
+#[test]
+fn what_it_has_written_is_not_what_is_in_its_place_by_then() {
+    let several = Several::new(2, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    let (go, goes_on) = channel::<()>();
+    let (volumes, hooked) = (several.volumes.clone(), several.hooked.clone());
+    write(&volumes[0], &mut model, 0, 1);
+    several.stopped(|others, _| {
+        others[0].flush().unwrap();
+        // Until it is the turn of the same place: each flush is one packet.
+        let open = || others[0].info().unwrap().stream.open;
+        let first = open() - 1;
+        while open() < first + 32 {
+            write(&others[0], &mut model, 1, open());
+            others[0].flush().unwrap();
+        }
+        assert_eq!(open(), first + 32);
+        write(&volumes[0], &mut model, 2, 1);
+        let (stopped, is_stopped) = channel();
+        hooked[0][0].in_next_write(move || {
+            stopped.send(()).unwrap();
+            let _ = goes_on.recv();
+            Ok(())
+        });
+        let second = Arc::clone(&volumes[0]);
+        std::thread::spawn(move || second.flush());
+        is_stopped.recv_timeout(SOON).unwrap();
+    });
+    volumes[1].flush().unwrap();
+    model.compare(&several.cut((0, 0), &mut Rng::new(1)), UNITS * 8, "a restart");
+    drop(go);
+    volumes[0].flush().unwrap();
+}
+
+/// Nor is it done with what somebody else is writing by then, in its place.
+#[test]
+fn what_others_are_writing_is_not_written_yet() {
+    let several = Several::new(2, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    let (hooked, mut place) = (several.hooked.clone(), (0, 0));
+    let (go, goes_on) = channel::<()>();
+    let first = Arc::clone(&several.volumes[1]);
+    (0..10).for_each(|unit| write(&several.volumes[0], &mut model, unit, unit));
+    several.stopped(|_, at| {
+        place = at;
+        let (stopped, is_stopped) = channel();
+        stop_at(&hooked[1][0], place, move || {
+            stopped.send(()).unwrap();
+            let _ = goes_on.recv();
+        });
+        std::thread::spawn(move || first.flush());
+        is_stopped.recv_timeout(SOON).unwrap();
+    });
+    // The one that has gone on has flushed.
+    let mut rng = Rng::new(17);
+    (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
+    drop(go);
+    several.volumes[1].flush().unwrap();
+}
+
 #[test]
 fn another_thread_of_its_process_leaves_to_it_what_it_is_writing() {
     let several = Several::new(3, 1, Arrangement::Striped);
