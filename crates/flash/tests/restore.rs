@@ -7,8 +7,9 @@ mod volumes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conquest_flash::device::{Device, MemoryDevice, Work};
 use conquest_flash::{Damage, Error, Job, Request, Verifying, Volume, assemble, assemble_degraded};
@@ -267,6 +268,60 @@ fn what_is_under_way_is_waited_for() {
     volume.flush().unwrap();
     drop(volume);
     each_has_all(&mirror, &model, "under way");
+}
+
+/// A mirror whose member 1 has failed, as two processes have it, of which the first one is stopped
+/// in a write to the good member while `what` is done.
+fn while_one_is_writing(what: impl FnOnce(&Mirror, &Arc<TestVolume>)) {
+    let (mirror, mut model) = degraded(1);
+    let meanwhile = Meanwhile::new(&mirror.devices[0]);
+    let failed = Arc::new(mirror.devices[1].as_other());
+    let (body, other) =
+        (assemble(vec![Arc::clone(&meanwhile) as _, failed]).unwrap(), mirror.body());
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = Arc::new(join(&other, &file));
+    let (stopped, is_stopped) = channel();
+    let (go_on, goes_on) = channel::<()>();
+    meanwhile.in_next(Work::Write, 0, move || {
+        stopped.send(()).unwrap();
+        // Whoever fails lets it go on, too.
+        let _ = goes_on.recv();
+    });
+    let bytes = model.write(600 * 8, 17 * 8, 7);
+    thread::scope(|scope| {
+        scope.spawn(|| first.write(600 * 8, &bytes));
+        is_stopped.recv().unwrap();
+        what(&mirror, &second);
+        drop(go_on);
+    });
+}
+
+#[test]
+fn one_who_writes_for_long_is_waited_for_for_ten_seconds() {
+    while_one_is_writing(|_, volume| {
+        let since = Instant::now();
+        let error = volume.restore(&mut |_, _| true).unwrap_err();
+        assert!(matches!(error, Error::InUse { .. }), "{error}");
+        assert!((9..20).contains(&since.elapsed().as_secs()), "{:?}", since.elapsed());
+        assert_eq!(failed(volume), 2);
+    });
+}
+
+#[test]
+fn who_waits_for_others_is_told_that_the_volume_has_failed() {
+    while_one_is_writing(|mirror, volume| {
+        let restoring = Arc::clone(volume);
+        let restoring = thread::spawn(move || restoring.restore(&mut |_, _| true));
+        thread::sleep(Duration::from_millis(50));
+        volume.write(0, &[1; UNIT as usize]).unwrap();
+        mirror.faults[0].fail(Work::Flush, 0, libc::EIO);
+        assert!(volume.flush().is_err());
+        let since = Instant::now();
+        let error = restoring.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Failed { .. }), "{error}");
+        assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    });
 }
 
 #[test]
