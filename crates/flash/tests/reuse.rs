@@ -99,6 +99,19 @@ fn what_a_checkpoint_has_taken_is_free_after_the_next_one() {
     }
 }
 
+#[test]
+fn what_is_begun_anew_takes_no_more_memory() {
+    let volume = recovered(&device(64));
+    let mut most = 0;
+    for number in 0..3000 {
+        volume.write(number % 7 * 192, &vec![number as u8; 24 * UNIT as usize]).unwrap();
+        if number == 500 {
+            most = volume.memory_in_use();
+        }
+    }
+    assert!(volume.memory_in_use() <= most + (64 << 10), "{most}, {}", volume.memory_in_use());
+}
+
 /// Whether the last write was of a root, or is to be one.
 fn is_root(device: &Hooked) -> bool {
     device.last.lock().unwrap().0 < 65_536 + ANCHORS * SEGMENT * UNIT
