@@ -17,8 +17,10 @@ use conquest_format::volume::{ANCHORS, Arrangement};
 use conquest_testkit::Rng;
 use hooked::{Hooked, new_volume, open};
 use media::{SEGMENT, packets};
-use volumes::{TestVolume, UNIT, device, recovered};
+use volumes::{Model, TestVolume, UNIT, device, recovered};
 
+/// How many of the shortest records a packet takes.
+const RECORDS: u64 = 166;
 /// One whose turn it is for long is waited for ten seconds.
 const SOON: Duration = Duration::from_secs(5);
 
@@ -97,6 +99,41 @@ fn what_a_checkpoint_has_taken_is_free_after_the_next_one() {
         assert_eq!((now.checkpoint, now.anchor), (before.checkpoint, ANCHORS));
         assert!(now.free + 2 >= before.free, "{now:?}");
     }
+}
+
+/// Where the record that says so does not fit into the open packet, the stream may take a segment,
+/// too, before it is said.
+#[test]
+fn what_is_begun_for_payload_is_not_begun_for_the_stream() {
+    let device = device(100);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    let open = || volume.info().unwrap().stream.open;
+    // Records that are as short as can be.
+    let add = |number: u64| match number % 2 {
+        0 => volume.reserve(1).unwrap(),
+        _ => assert_eq!(volume.release(1).unwrap(), 1),
+    };
+    let mut number = 0;
+    for round in 0..60 {
+        let before = open();
+        while open() == before {
+            add(number);
+            number += 1;
+        }
+        // One is in the packet; with these it is full.
+        let (begun, mut left) = (open(), RECORDS - 1);
+        while left > 0 {
+            add(number);
+            (number, left) = (number + 1, left - 1);
+        }
+        assert_eq!(open(), begun);
+        let block = round % 10 * 256;
+        volume.write(block, &model.write(block, 256, round)).unwrap();
+        assert!(open() > begun, "there was room for more");
+    }
+    model.compare(&volume, 2560, "written");
+    assert_eq!(volume.check().unwrap(), []);
 }
 
 #[test]
