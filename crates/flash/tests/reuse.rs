@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use conquest_flash::assemble;
 use conquest_flash::device::{Device, MemoryDevice};
-use conquest_format::volume::{ANCHORS, Arrangement};
+use conquest_format::volume::{ANCHORS, Arrangement, HEADER_WORDS};
 use conquest_testkit::Rng;
 use hooked::{Hooked, new_volume, open};
-use media::{SEGMENT, packets};
+use media::{SEGMENT, packets, unit_at};
 use volumes::{Model, TestVolume, UNIT, device, recovered};
 
 /// How many of the shortest records a packet takes.
@@ -134,6 +134,26 @@ fn what_is_begun_for_payload_is_not_begun_for_the_stream() {
     }
     model.compare(&volume, 2560, "written");
     assert_eq!(volume.check().unwrap(), []);
+}
+
+/// Whoever writes it writes the same: nothing of what its memory was used for before.
+#[test]
+fn a_packet_is_zeros_behind_its_records() {
+    let device = device(100);
+    let volume = recovered(&device);
+    for round in 0..20 {
+        let many = if round % 2 == 0 { 100 } else { 1 };
+        (0..many).for_each(|_| volume.reserve(1).unwrap());
+        volume.flush().unwrap();
+    }
+    let (mut most, mut least) = (0, u64::MAX);
+    for packet in packets(&device) {
+        let unit = unit_at(&device, packet.place);
+        let end = (HEADER_WORDS + packet.words as usize) * 8;
+        assert!(unit[end..UNIT as usize - 8].iter().all(|byte| *byte == 0), "{packet:?}");
+        (most, least) = (most.max(packet.words), least.min(packet.words));
+    }
+    assert!(most > 200 && least < 10, "{least} to {most} words");
 }
 
 #[test]

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use conquest_flash::{Error, Result, assemble};
 use conquest_format::volume::Arrangement;
-use conquest_testkit::Rng;
 use hooked::{Hooked, new_volume, open};
 use volumes::{Model, TestVolume, UNIT};
 
