@@ -279,26 +279,27 @@ fn nothing_is_put_where_somebody_may_still_write_what_stands_in() {
     model.compare(&several.cut((0, 0), &mut Rng::new(1)), 480 * 8, "a restart");
 }
 
-/// It has written a packet of long ago: where that was in the index is another one, which another
-/// thread of its process is still writing.
-#[test]
-fn what_it_has_written_is_not_what_is_in_its_place_by_then() {
+/// It has undertaken to write so many `packets`, and is stopped in the first one. When it goes on
+/// there is another one in the index where the last of them was, which another thread of its
+/// process is still writing.
+fn goes_on_long_after(units: u64, packets: u64) {
     let several = Several::new(2, 1, Arrangement::Striped);
     let mut model = Model::default();
     let (go, goes_on) = channel::<()>();
     let (volumes, hooked) = (several.volumes.clone(), several.hooked.clone());
-    write(&volumes[0], &mut model, 0, 1);
+    let open = || several.volumes[1].info().unwrap().stream.open;
+    let last = open() + packets - 1;
+    (0..units).for_each(|unit| write(&volumes[0], &mut model, unit, 1));
     several.stopped(|others, _| {
         others[0].flush().unwrap();
-        // Until it is the turn of the same place: each flush is one packet.
-        let open = || others[0].info().unwrap().stream.open;
-        let first = open() - 1;
-        while open() < first + 32 {
-            write(&others[0], &mut model, 1, open());
+        assert_eq!(open(), last + 1);
+        // Each flush is one packet.
+        while open() < last + 32 {
+            write(&others[0], &mut model, 100, open());
             others[0].flush().unwrap();
         }
-        assert_eq!(open(), first + 32);
-        write(&volumes[0], &mut model, 2, 1);
+        assert_eq!(open(), last + 32);
+        write(&volumes[0], &mut model, 101, 1);
         let (stopped, is_stopped) = channel();
         hooked[0][0].in_next_write(move || {
             stopped.send(()).unwrap();
@@ -313,6 +314,16 @@ fn what_it_has_written_is_not_what_is_in_its_place_by_then() {
     model.compare(&several.cut((0, 0), &mut Rng::new(1)), UNITS * 8, "a restart");
     drop(go);
     volumes[0].flush().unwrap();
+}
+
+#[test]
+fn what_it_has_written_is_not_what_is_in_its_place_by_then() {
+    goes_on_long_after(1, 1);
+}
+
+#[test]
+fn what_it_has_not_written_is_not_what_is_in_its_place_by_then() {
+    goes_on_long_after(20, 2);
 }
 
 /// Nor is it done with what somebody else is writing by then, in its place.
