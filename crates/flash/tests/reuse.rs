@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use conquest_flash::assemble;
 use conquest_flash::device::{Device, MemoryDevice};
+use conquest_flash::{Error, Result, assemble};
 use conquest_format::volume::{ANCHORS, Arrangement, HEADER_WORDS};
 use conquest_testkit::Rng;
 use hooked::{Hooked, new_volume, open};
@@ -248,9 +248,9 @@ fn it_is_not_free_while_somebody_has_room_in_it() {
     assert_eq!(*seen.lock().unwrap(), [before - 3, before - 3, before - 3, before - 1]);
 }
 
-/// Nobody is told that there is no space while somebody else has room, of which some comes back.
-#[test]
-fn who_needs_a_segment_waits_for_those_who_have_room() {
+/// Somebody is stopped while he overwrites with all that users may take, and somebody else needs
+/// more: what comes of that is for `see`, while he is stopped still, and when he has gone on.
+fn while_one_has_room(see: impl Fn(&JoinHandle<Result<()>>) + Send + 'static) -> Result<()> {
     let (devices, [one, other]) = two();
     let mut model = Model::default();
     let mut write = |volume: &TestVolume, unit: u64, units: u64, number: u64| {
@@ -258,23 +258,43 @@ fn who_needs_a_segment_waits_for_those_who_have_room() {
     };
     write(&other, 0, 960, 1).unwrap();
     flush_twice(&other);
-    // All that users may take: 8 are left to others.
+    // So that 8 are left to others.
     let units = (free(&one) - 9) * SEGMENT;
-    let (waiting, found) = (Arc::new(Mutex::new(None)), Arc::clone(&devices[0]));
-    let (begun, capacity) = (Arc::clone(&waiting), other.info().unwrap().capacity);
-    let more = capacity - other.info().unwrap().used;
-    assert!(more > 2 * SEGMENT);
-    let by_other = Arc::clone(&other);
-    in_write(&found, units / SEGMENT - 1, move || {
-        let bytes = vec![3; (more * UNIT) as usize];
+    let (waiting, by_other) = (Arc::new(Mutex::new(None)), Arc::clone(&other));
+    let begun = Arc::clone(&waiting);
+    in_write(&devices[0], units / SEGMENT - 1, move || {
+        let info = by_other.info().unwrap();
+        let bytes = vec![3; ((info.capacity - info.used) * UNIT) as usize];
         let work = thread::spawn(move || by_other.write(1 << 20, &bytes));
-        thread::sleep(Duration::from_millis(100));
-        assert!(!work.is_finished(), "{:?}", work.join());
+        see(&work);
         *begun.lock().unwrap() = Some(work);
     });
     write(&one, 0, units, 2).unwrap();
-    waiting.lock().unwrap().take().unwrap().join().unwrap().unwrap();
+    let outcome = waiting.lock().unwrap().take().unwrap().join().unwrap();
     model.compare(&other, 960 * 8, "written");
+    outcome
+}
+
+/// Nobody is told that there is no space while somebody else has room, of which some comes back.
+#[test]
+fn who_needs_a_segment_waits_for_those_who_have_room() {
+    let outcome = while_one_has_room(|work| {
+        thread::sleep(Duration::from_millis(100));
+        assert!(!work.is_finished());
+    });
+    outcome.unwrap();
+}
+
+#[test]
+fn those_who_have_room_are_not_waited_for_for_good() {
+    let outcome = while_one_has_room(|work| {
+        let since = Instant::now();
+        while !work.is_finished() {
+            assert!(since.elapsed() < Duration::from_secs(30));
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    assert!(matches!(outcome, Err(Error::NoSpace { .. })), "{outcome:?}");
 }
 
 /// Where the newest root may be there, or not, it is written again first: then what is not in it is
