@@ -41,7 +41,7 @@ usage: cargo xtask COMMAND
   fuzz TARGET [--seconds N | --cases N] [--seed S] [ARGUMENT...]
       The fuzz target TARGET (testkit's fuzz-TARGET), for example: fuzz flash --cases 100000
   mutants CRATE [--jobs N] [--only SUBSTR]... [--list] [--seconds-per-mutant S] [--all]
-                [--accepted] [--sample N [--seed S]] [--resume]
+                [--accepted] [--sample N [--seed S]] [--resume] [--without PROGRAM]...
       Breaks CRATE in many small ways and reports which breakages no test notices.
   conform SUITE [--on conquest|conquest-unprivileged|tmpfs|ext4|volume|space]
                 [--only SUBSTR]... [--program CONQUEST] [--mount-option OPTION]... [OPTION...]

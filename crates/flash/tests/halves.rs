@@ -14,8 +14,8 @@ use volumes::{Model, TestVolume, UNIT, recovered};
 
 /// A device with segments that are as small as can be: each piece of a large write is in one, so
 /// that what names them is much.
-fn small_segments() -> MemoryDevice {
-    let len = 2 * 65_536 + 3000 * 8 * UNIT;
+fn small_segments(count: u64) -> MemoryDevice {
+    let len = 2 * 65_536 + count * 8 * UNIT;
     let device = MemoryDevice::new("memory", len, Limits::of_blocks(512)).unwrap();
     let new = NewVolume {
         uuid: *b"a volume to test",
@@ -43,7 +43,7 @@ fn write_too_much(volume: &TestVolume) {
 
 #[test]
 fn what_was_refused_in_the_middle_has_not_happened() {
-    let device = small_segments();
+    let device = small_segments(3000);
     let (meanwhile, volume, other) = two(&device);
     let mut model = Model::default();
     (0..20).for_each(|unit| write(&volume, &mut model, unit, 1));
@@ -68,7 +68,7 @@ fn what_was_refused_in_the_middle_has_not_happened() {
 fn what_was_left_in_the_middle_is_voided_however_full_its_packet_is() {
     let all = ATOMIC_MAX as usize / UNIT as usize;
     for (count, units) in [(256, 43), (256, 44), (256, 50), (1, all)] {
-        let device = small_segments();
+        let device = small_segments(3000);
         let volume = recovered(&device);
         let bytes = vec![9; units * UNIT as usize];
         for round in 0..2 {
@@ -85,4 +85,26 @@ fn what_was_left_in_the_middle_is_voided_however_full_its_packet_is() {
             volume.flush().unwrap();
         }
     }
+}
+
+/// What is written at once is held until all of it is: in more segments than one object of a writer
+/// has words for.
+#[test]
+fn nobody_gets_what_one_who_writes_much_at_once_has_room_in() {
+    let device = small_segments(1500);
+    let (meanwhile, volume, other) = two(&device);
+    let (mut model, mut theirs) = (Model::default(), Model::default());
+    let bytes = model.write(0, 8192 * 8, 1);
+    let all = theirs.write(1 << 20, 17 * 8, 2);
+    model.0.extend(theirs.0);
+    // All that is free is begun anew meanwhile.
+    meanwhile.in_next(Work::Write, 900, move || {
+        (0..500).for_each(|_| other.write(1 << 20, &all).unwrap());
+    });
+    volume.write_atomic(&[(0, &bytes)]).unwrap();
+    assert!(meanwhile.is_done());
+    model.compare(&volume, 8192 * 8, "written");
+    let mut found = vec![0; 17 * UNIT as usize];
+    volume.read(1 << 20, &mut found).unwrap();
+    assert!(found == model.read(1 << 20, 17 * 8));
 }

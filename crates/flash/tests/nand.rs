@@ -451,6 +451,27 @@ fn damage_is_found_and_corrected_from_a_mirror() {
     }
 }
 
+/// What is written in order can't be put where it was missed.
+#[test]
+fn a_member_that_has_failed_is_not_brought_up_to_date() {
+    let members = [nand("one", 100), nand("other", 100)];
+    create(&others(&members), &new_volume(Arrangement::Mirrored)).unwrap();
+    let hooked =
+        members.each_ref().map(|member| Arc::new(Hooked::over(Arc::new(member.as_other()), false)));
+    let body = assemble(hooked.iter().map(|device| Arc::clone(device) as _).collect()).unwrap();
+    let volume = Volume::recover(region(&body), &body).unwrap();
+    hooked[1].in_next_write(|| Err(io::Error::from_raw_os_error(libc::EIO)));
+    let mut model = Model::default();
+    volume.write(0, &model.write(0, 80, 1)).unwrap();
+    volume.flush().unwrap();
+    hooked[1].counts.take();
+    let error = volume.restore(&mut |_, _| true).unwrap_err();
+    let Error::Restore { what, .. } = error else { panic!("{error}") };
+    assert!(what.starts_with("it is written in order"), "{what}");
+    assert_eq!((hooked[1].counts.take(), volume.info().unwrap().failed), ((0, 0, 0), 2));
+    model.compare(&volume, 80, "by the other one");
+}
+
 /// Where the packet with the highest number is on `member`.
 fn last_packet(member: &Nand) -> u64 {
     let bind = Bind::new(*b"a volume to test");

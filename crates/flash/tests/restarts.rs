@@ -5,9 +5,9 @@ mod volumes;
 
 use std::sync::Arc;
 
-use conquest_flash::device::{Device, Faults, Faulty, MemoryDevice, Work};
-use conquest_flash::{Error, Volume, assemble};
-use conquest_format::volume::LIVES_MAX;
+use conquest_flash::device::{Device, Faults, Faulty, Limits, MemoryDevice, Work};
+use conquest_flash::{Error, NewVolume, Volume, assemble, create};
+use conquest_format::volume::{Arrangement, LIVES_MAX};
 use conquest_testkit::Rng;
 use volumes::{Model, TestVolume, device, recovered, region};
 
@@ -105,6 +105,22 @@ fn who_is_cut_off_again_and_again_has_space_to_go_on() {
         let volume = recovered(&device);
         (0..units).for_each(|unit| volume.write(unit * 8, &[7; 4096]).unwrap());
     }
+}
+
+/// Also where packets are few, but long.
+#[test]
+fn a_checkpoint_comes_when_the_stream_has_taken_much() {
+    let device = MemoryDevice::new("memory", (2 << 16) + (200 << 18), Limits::of_blocks(512));
+    let device = device.unwrap();
+    let (uuid, arrangement) = (*b"a volume to test", Arrangement::Striped);
+    let new = NewVolume { uuid, created: 1, arrangement, segment: Some(64) };
+    create(&[Arc::new(device.as_other())], &new).unwrap();
+    let volume = recovered(&device);
+    for number in 0..300 {
+        volume.write(0, &[number as u8; 65_536]).unwrap();
+    }
+    let info = volume.info().unwrap();
+    assert!(info.stream.open < 250 && info.written.checkpoints > 0, "{info:?}");
 }
 
 #[test]

@@ -7,14 +7,16 @@ mod volumes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use conquest_flash::device::Work;
+use conquest_flash::device::{Device, MemoryDevice, Work};
 use conquest_flash::{Damage, Error, Job, Request, Verifying, Volume, assemble, assemble_degraded};
+use conquest_format::volume::{ANCHORS, Bind, Root};
 use conquest_uring::Buffer;
 use meanwhile::Meanwhile;
-use mirrors::{Mirror, failed, join, write};
+use mirrors::{Mirror, START, failed, join, write};
 use volumes::{Model, TestVolume, UNIT, opened, region_file};
 
 /// A mirror whose member `member` has failed, and works again, and what it is to have.
@@ -268,6 +270,60 @@ fn what_is_under_way_is_waited_for() {
     each_has_all(&mirror, &model, "under way");
 }
 
+/// A mirror whose member 1 has failed, as two processes have it, of which the first one is stopped
+/// in a write to the good member while `what` is done.
+fn while_one_is_writing(what: impl FnOnce(&Mirror, &Arc<TestVolume>)) {
+    let (mirror, mut model) = degraded(1);
+    let meanwhile = Meanwhile::new(&mirror.devices[0]);
+    let failed = Arc::new(mirror.devices[1].as_other());
+    let (body, other) =
+        (assemble(vec![Arc::clone(&meanwhile) as _, failed]).unwrap(), mirror.body());
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = Arc::new(join(&other, &file));
+    let (stopped, is_stopped) = channel();
+    let (go_on, goes_on) = channel::<()>();
+    meanwhile.in_next(Work::Write, 0, move || {
+        stopped.send(()).unwrap();
+        // Whoever fails lets it go on, too.
+        let _ = goes_on.recv();
+    });
+    let bytes = model.write(600 * 8, 17 * 8, 7);
+    thread::scope(|scope| {
+        scope.spawn(|| first.write(600 * 8, &bytes));
+        is_stopped.recv().unwrap();
+        what(&mirror, &second);
+        drop(go_on);
+    });
+}
+
+#[test]
+fn one_who_writes_for_long_is_waited_for_for_ten_seconds() {
+    while_one_is_writing(|_, volume| {
+        let since = Instant::now();
+        let error = volume.restore(&mut |_, _| true).unwrap_err();
+        assert!(matches!(error, Error::InUse { .. }), "{error}");
+        assert!((9..20).contains(&since.elapsed().as_secs()), "{:?}", since.elapsed());
+        assert_eq!(failed(volume), 2);
+    });
+}
+
+#[test]
+fn who_waits_for_others_is_told_that_the_volume_has_failed() {
+    while_one_is_writing(|mirror, volume| {
+        let restoring = Arc::clone(volume);
+        let restoring = thread::spawn(move || restoring.restore(&mut |_, _| true));
+        thread::sleep(Duration::from_millis(50));
+        volume.write(0, &[1; UNIT as usize]).unwrap();
+        mirror.faults[0].fail(Work::Flush, 0, libc::EIO);
+        assert!(volume.flush().is_err());
+        let since = Instant::now();
+        let error = restoring.join().unwrap().unwrap_err();
+        assert!(matches!(error, Error::Failed { .. }), "{error}");
+        assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    });
+}
+
 #[test]
 fn it_is_not_done_while_somebody_lacks_the_member() {
     let (mirror, model) = degraded(1);
@@ -333,6 +389,29 @@ fn what_one_has_not_done_another_one_does() {
     each_has_all(&mirror, &model, "by the other one");
 }
 
+/// Who is gone in the middle of it leaves it to others, too.
+#[test]
+fn what_one_who_is_gone_has_not_done_another_one_does() {
+    let (mirror, model) = degraded(1);
+    let (members, other) = (mirror.all(), mirror.body());
+    let body = assemble(members.clone()).unwrap();
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = join(&other, &file);
+    let stopped = first.restore(&mut |_, _| {
+        // As if it had been killed here.
+        for member in &members {
+            (0..1000).for_each(|writer| member.leave(writer).unwrap());
+        }
+        assert_eq!(restore(&second), 2);
+        false
+    });
+    assert_eq!(stopped.unwrap(), 0);
+    assert_eq!(failed(&second), 0);
+    drop((Arc::new(first), second, body, other, members));
+    each_has_all(&mirror, &model, "by the other one");
+}
+
 /// Brings member 1 up to date; in its request number `nth` of this kind, another process does
 /// `what`. Whether there was such a request, and each member has all then.
 fn restored_while(
@@ -373,6 +452,46 @@ fn what_is_copied_is_not_begun_anew_meanwhile() {
     // What is wrong on units that it has not come to is set right.
     for nth in [120, 159, 200] {
         assert!(restored_while(Work::Write, nth, |_, _| {}, churn), "{nth}");
+    }
+}
+
+/// The segment of the checkpoint that counts, by the newest root on a member.
+fn checkpoint_segment(mirror: &MemoryDevice) -> u64 {
+    let mut bytes = vec![0; (ANCHORS * 16 * UNIT) as usize];
+    mirror.read(START, &mut bytes).unwrap();
+    let bind = Bind::new(*b"a mirror to test");
+    let roots = bytes.chunks(UNIT as usize).filter_map(|unit| Root::from_unit(bind, unit));
+    let newest = roots.max_by_key(|root| root.sequence).unwrap();
+    newest.checkpoint.unwrap().segment
+}
+
+/// Nor is what recovery needs: where a checkpoint was there may be the one that counts.
+#[test]
+fn what_recovery_needs_is_not_begun_anew_while_it_is_copied() {
+    for nth in 0..6 {
+        let (mirror, model) = degraded(1);
+        let (meanwhile, good) = (Meanwhile::new(&mirror.devices[1]), &mirror.devices[0]);
+        let members = vec![Arc::new(good.as_other()) as _, Arc::clone(&meanwhile) as _];
+        let (body, other) = (assemble(members).unwrap(), mirror.body());
+        let file = region_file(&body);
+        let first = Volume::recover(opened(&body, &file), &body).unwrap();
+        let (second, seen) = (join(&other, &file), good.as_other());
+        meanwhile.in_next(Work::Read, nth, move || {
+            let before = checkpoint_segment(&seen);
+            for number in 0..150 {
+                second.checkpoint().unwrap();
+                if checkpoint_segment(&seen) == before {
+                    break;
+                }
+                // Checkpoints take segments by twos: so that each of them is the first one.
+                let bytes = vec![number as u8; (17 << (number % 2)) * UNIT as usize];
+                second.write(100_000, &bytes).unwrap();
+            }
+        });
+        assert_eq!(restore(&first), 2);
+        assert!(meanwhile.is_done());
+        drop((first, body, other, meanwhile));
+        each_has_all(&mirror, &model, &format!("request {nth}"));
     }
 }
 

@@ -9,16 +9,19 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use conquest_flash::assemble;
 use conquest_flash::device::{Device, MemoryDevice};
-use conquest_format::volume::{ANCHORS, Arrangement};
+use conquest_flash::{Error, Result, assemble};
+use conquest_format::volume::{ANCHORS, Arrangement, HEADER_WORDS};
 use conquest_testkit::Rng;
 use hooked::{Hooked, new_volume, open};
-use media::{SEGMENT, packets};
-use volumes::{TestVolume, UNIT, device, recovered};
+use media::{SEGMENT, packets, unit_at};
+use volumes::{Model, TestVolume, UNIT, device, recovered};
 
+/// How many of the shortest records a packet takes.
+const RECORDS: u64 = 166;
 /// One whose turn it is for long is waited for ten seconds.
 const SOON: Duration = Duration::from_secs(5);
 
@@ -99,6 +102,74 @@ fn what_a_checkpoint_has_taken_is_free_after_the_next_one() {
     }
 }
 
+/// Where the record that says so does not fit into the open packet, the stream may take a segment,
+/// too, before it is said.
+#[test]
+fn what_is_begun_for_payload_is_not_begun_for_the_stream() {
+    let device = device(100);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    let open = || volume.info().unwrap().stream.open;
+    // Records that are as short as can be.
+    let add = |number: u64| match number % 2 {
+        0 => volume.reserve(1).unwrap(),
+        _ => assert_eq!(volume.release(1).unwrap(), 1),
+    };
+    let mut number = 0;
+    for round in 0..60 {
+        let before = open();
+        while open() == before {
+            add(number);
+            number += 1;
+        }
+        // One is in the packet; with these it is full.
+        let (begun, mut left) = (open(), RECORDS - 1);
+        while left > 0 {
+            add(number);
+            (number, left) = (number + 1, left - 1);
+        }
+        assert_eq!(open(), begun);
+        let block = round % 10 * 256;
+        volume.write(block, &model.write(block, 256, round)).unwrap();
+        assert!(open() > begun, "there was room for more");
+    }
+    model.compare(&volume, 2560, "written");
+    assert_eq!(volume.check().unwrap(), []);
+}
+
+/// Whoever writes it writes the same: nothing of what its memory was used for before.
+#[test]
+fn a_packet_is_zeros_behind_its_records() {
+    let device = device(100);
+    let volume = recovered(&device);
+    for round in 0..20 {
+        let many = if round % 2 == 0 { 100 } else { 1 };
+        (0..many).for_each(|_| volume.reserve(1).unwrap());
+        volume.flush().unwrap();
+    }
+    let (mut most, mut least) = (0, u64::MAX);
+    for packet in packets(&device) {
+        let unit = unit_at(&device, packet.place);
+        let end = (HEADER_WORDS + packet.words as usize) * 8;
+        assert!(unit[end..UNIT as usize - 8].iter().all(|byte| *byte == 0), "{packet:?}");
+        (most, least) = (most.max(packet.words), least.min(packet.words));
+    }
+    assert!(most > 200 && least < 10, "{least} to {most} words");
+}
+
+#[test]
+fn what_is_begun_anew_takes_no_more_memory() {
+    let volume = recovered(&device(64));
+    let mut most = 0;
+    for number in 0..3000 {
+        volume.write(number % 7 * 192, &vec![number as u8; 24 * UNIT as usize]).unwrap();
+        if number == 500 {
+            most = volume.memory_in_use();
+        }
+    }
+    assert!(volume.memory_in_use() <= most + (16 << 10), "{most}, {}", volume.memory_in_use());
+}
+
 /// Whether the last write was of a root, or is to be one.
 fn is_root(device: &Hooked) -> bool {
     device.last.lock().unwrap().0 < 65_536 + ANCHORS * SEGMENT * UNIT
@@ -175,6 +246,55 @@ fn it_is_not_free_while_somebody_has_room_in_it() {
     });
     one.write(0, &vec![1; 40 * UNIT as usize]).unwrap();
     assert_eq!(*seen.lock().unwrap(), [before - 3, before - 3, before - 3, before - 1]);
+}
+
+/// Somebody is stopped while he overwrites with all that users may take, and somebody else needs
+/// more: what comes of that is for `see`, while he is stopped still, and when he has gone on.
+fn while_one_has_room(see: impl Fn(&JoinHandle<Result<()>>) + Send + 'static) -> Result<()> {
+    let (devices, [one, other]) = two();
+    let mut model = Model::default();
+    let mut write = |volume: &TestVolume, unit: u64, units: u64, number: u64| {
+        volume.write(unit * 8, &model.write(unit * 8, units * 8, number))
+    };
+    write(&other, 0, 960, 1).unwrap();
+    flush_twice(&other);
+    // So that 8 are left to others.
+    let units = (free(&one) - 9) * SEGMENT;
+    let (waiting, by_other) = (Arc::new(Mutex::new(None)), Arc::clone(&other));
+    let begun = Arc::clone(&waiting);
+    in_write(&devices[0], units / SEGMENT - 1, move || {
+        let info = by_other.info().unwrap();
+        let bytes = vec![3; ((info.capacity - info.used) * UNIT) as usize];
+        let work = thread::spawn(move || by_other.write(1 << 20, &bytes));
+        see(&work);
+        *begun.lock().unwrap() = Some(work);
+    });
+    write(&one, 0, units, 2).unwrap();
+    let outcome = waiting.lock().unwrap().take().unwrap().join().unwrap();
+    model.compare(&other, 960 * 8, "written");
+    outcome
+}
+
+/// Nobody is told that there is no space while somebody else has room, of which some comes back.
+#[test]
+fn who_needs_a_segment_waits_for_those_who_have_room() {
+    let outcome = while_one_has_room(|work| {
+        thread::sleep(Duration::from_millis(100));
+        assert!(!work.is_finished());
+    });
+    outcome.unwrap();
+}
+
+#[test]
+fn those_who_have_room_are_not_waited_for_for_good() {
+    let outcome = while_one_has_room(|work| {
+        let since = Instant::now();
+        while !work.is_finished() {
+            assert!(since.elapsed() < Duration::from_secs(30));
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    assert!(matches!(outcome, Err(Error::NoSpace { .. })), "{outcome:?}");
 }
 
 /// Where the newest root may be there, or not, it is written again first: then what is not in it is

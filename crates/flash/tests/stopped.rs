@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use conquest_flash::device::{Device, MemoryDevice};
 use conquest_flash::{Volume, assemble};
-use conquest_format::volume::Arrangement;
+use conquest_format::volume::{ANCHORS, Arrangement};
 use conquest_testkit::Rng;
 use hooked::{Hooked, new_volume, open};
-use volumes::{Model, TestVolume, region};
+use volumes::{Model, TestVolume, UNIT, region};
 
 const SECTOR: usize = 512;
 /// Units that are written.
@@ -76,6 +76,17 @@ impl Several {
     /// What is on the devices, with sectors from byte `at` on of the first one that were being
     /// written, `len` bytes in all: some of them are garbage.
     fn cut(&self, (at, len): (u64, usize), rng: &mut Rng) -> TestVolume {
+        let copies = self.copies();
+        for sector in (at..at + len as u64).step_by(SECTOR) {
+            if rng.below(3) > 0 {
+                copies[0].write(sector, &[0xA5; SECTOR]).unwrap();
+            }
+        }
+        recovered(copies.iter().map(|copy| Arc::new(copy.as_other()) as _))
+    }
+
+    /// Devices with what is on these.
+    fn copies(&self) -> Vec<MemoryDevice> {
         let copy = |device: &MemoryDevice| {
             let mut bytes = vec![0; device.len() as usize];
             device.read(0, &mut bytes).unwrap();
@@ -83,16 +94,13 @@ impl Several {
             copy.write(0, &bytes).unwrap();
             copy
         };
-        let copies: Vec<_> = self.devices.iter().map(copy).collect();
-        for sector in (at..at + len as u64).step_by(SECTOR) {
-            if rng.below(3) > 0 {
-                copies[0].write(sector, &[0xA5; SECTOR]).unwrap();
-            }
-        }
-        let devices = copies.iter().map(|copy| Arc::new(copy.as_other()) as Arc<dyn Device>);
-        let body = assemble(devices.collect()).unwrap();
-        Volume::recover(region(&body), &body).unwrap()
+        self.devices.iter().map(copy).collect()
     }
+}
+
+fn recovered(devices: impl Iterator<Item = Arc<dyn Device>>) -> TestVolume {
+    let body = assemble(devices.collect()).unwrap();
+    Volume::recover(region(&body), &body).unwrap()
 }
 
 /// Lets `stop` happen in the write that comes after so many.
@@ -177,6 +185,25 @@ fn what_it_writes_when_it_goes_on_damages_nothing_that_was_flushed() {
     }
 }
 
+/// Where a member can't be read it has to be written, as far as anybody knows.
+#[test]
+fn what_stands_in_is_put_where_a_member_cannot_be_read() {
+    let several = Several::new(2, 2, Arrangement::Mirrored);
+    let mut model = Model::default();
+    (0..20).for_each(|unit| write(&several.volumes[0], &mut model, unit, unit));
+    several.stopped(|others, place| {
+        others[0].flush().unwrap();
+        for member in [0, 1] {
+            let copies = several.copies();
+            let devices: Vec<_> = copies.iter().map(|copy| Hooked::new(copy, false)).collect();
+            *devices[member].unreadable.lock().unwrap() = Some(place);
+            let volume = recovered(devices.iter().map(|device| Arc::clone(device) as _));
+            model.compare(&volume, UNITS * 8, "it stands in");
+            assert_eq!(*devices[member].unreadable.lock().unwrap(), None, "member {member}");
+        }
+    });
+}
+
 #[test]
 fn what_stands_in_has_been_written() {
     let several = Several::new(2, 1, Arrangement::Striped);
@@ -188,6 +215,141 @@ fn what_stands_in_has_been_written() {
         let mut rng = Rng::new(11);
         (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
     });
+}
+
+/// A power cut may damage what it writes last, until that is flushed.
+#[test]
+fn what_it_writes_is_durable_before_nothing_stands_in_for_it() {
+    let several = Several::new(2, 1, Arrangement::Striped);
+    write(&several.volumes[0], &mut Model::default(), 0, 1);
+    several.stopped(|others, _| {
+        others[0].flush().unwrap();
+        let device = Arc::clone(&several.hooked[0][0]);
+        let before = device.counts.flushes();
+        // Behind the packet, it is that of a root.
+        several.hooked[0][0].in_next_write(move || {
+            let (at, _) = *device.last.lock().unwrap();
+            assert!(at < 65_536 + ANCHORS * 16 * UNIT, "{at}");
+            assert!(device.counts.flushes() > before);
+            Ok(())
+        });
+    });
+}
+
+/// One who stands in may be stopped, too, and the first one go on: nothing is where it writes.
+#[test]
+fn nothing_is_put_where_somebody_may_still_write_what_stands_in() {
+    let several = Several::new(3, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    let (stopped, is_stopped) = channel();
+    let mut flushing = Vec::new();
+    let mut go_on = Vec::new();
+    write(&several.volumes[0], &mut model, 0, 1);
+    for number in [0, 1] {
+        let (go, goes_on) = channel::<()>();
+        let stopped = stopped.clone();
+        several.hooked[number][0].in_next_write(move || {
+            stopped.send(()).unwrap();
+            let _ = goes_on.recv();
+            Ok(())
+        });
+        let volume = Arc::clone(&several.volumes[number]);
+        flushing.push(std::thread::spawn(move || volume.flush()));
+        is_stopped.recv_timeout(SOON).unwrap();
+        go_on.push(go);
+    }
+    go_on.remove(0);
+    flushing.remove(0).join().unwrap().unwrap();
+    // Each segment is begun anew, if it can be; that one only by mistake.
+    let (at, _) = *several.hooked[1][0].last.lock().unwrap();
+    for number in 0..200 {
+        let block = number % 20 * 24 * 8;
+        let bytes = model.write(block, 24 * 8, number);
+        several.volumes[2].write(block, &bytes).unwrap();
+        several.volumes[2].flush().unwrap();
+        let mut there = [0; UNIT as usize];
+        several.devices[0].read(at, &mut there).unwrap();
+        if bytes.chunks(UNIT as usize).any(|unit| unit == there) {
+            break;
+        }
+    }
+    go_on.clear();
+    flushing.remove(0).join().unwrap().unwrap();
+    several.volumes.iter().for_each(|volume| model.compare(volume, 480 * 8, "both have gone on"));
+    model.compare(&several.cut((0, 0), &mut Rng::new(1)), 480 * 8, "a restart");
+}
+
+/// It has undertaken to write so many `packets`, and is stopped in the first one. When it goes on
+/// there is another one in the index where the last of them was, which another thread of its
+/// process is still writing.
+fn goes_on_long_after(units: u64, packets: u64) {
+    let several = Several::new(2, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    let (go, goes_on) = channel::<()>();
+    let (volumes, hooked) = (several.volumes.clone(), several.hooked.clone());
+    let open = || several.volumes[1].info().unwrap().stream.open;
+    let last = open() + packets - 1;
+    (0..units).for_each(|unit| write(&volumes[0], &mut model, unit, 1));
+    several.stopped(|others, _| {
+        others[0].flush().unwrap();
+        assert_eq!(open(), last + 1);
+        // Each flush is one packet.
+        while open() < last + 32 {
+            write(&others[0], &mut model, 100, open());
+            others[0].flush().unwrap();
+        }
+        assert_eq!(open(), last + 32);
+        write(&volumes[0], &mut model, 101, 1);
+        let (stopped, is_stopped) = channel();
+        hooked[0][0].in_next_write(move || {
+            stopped.send(()).unwrap();
+            let _ = goes_on.recv();
+            Ok(())
+        });
+        let second = Arc::clone(&volumes[0]);
+        std::thread::spawn(move || second.flush());
+        is_stopped.recv_timeout(SOON).unwrap();
+    });
+    volumes[1].flush().unwrap();
+    model.compare(&several.cut((0, 0), &mut Rng::new(1)), UNITS * 8, "a restart");
+    drop(go);
+    volumes[0].flush().unwrap();
+}
+
+#[test]
+fn what_it_has_written_is_not_what_is_in_its_place_by_then() {
+    goes_on_long_after(1, 1);
+}
+
+#[test]
+fn what_it_has_not_written_is_not_what_is_in_its_place_by_then() {
+    goes_on_long_after(20, 2);
+}
+
+/// Nor is it done with what somebody else is writing by then, in its place.
+#[test]
+fn what_others_are_writing_is_not_written_yet() {
+    let several = Several::new(2, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    let (hooked, mut place) = (several.hooked.clone(), (0, 0));
+    let (go, goes_on) = channel::<()>();
+    let first = Arc::clone(&several.volumes[1]);
+    (0..10).for_each(|unit| write(&several.volumes[0], &mut model, unit, unit));
+    several.stopped(|_, at| {
+        place = at;
+        let (stopped, is_stopped) = channel();
+        stop_at(&hooked[1][0], place, move || {
+            stopped.send(()).unwrap();
+            let _ = goes_on.recv();
+        });
+        std::thread::spawn(move || first.flush());
+        is_stopped.recv_timeout(SOON).unwrap();
+    });
+    // The one that has gone on has flushed.
+    let mut rng = Rng::new(17);
+    (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
+    drop(go);
+    several.volumes[1].flush().unwrap();
 }
 
 #[test]

@@ -2,11 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
 mod mirrors;
+mod opening;
 mod volumes;
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use conquest_flash::device::Device;
 use conquest_flash::{Damage, Verified, Verifying};
 use mirrors::{Mirror, write};
+use opening::Place;
 use volumes::{Model, TestVolume, UNIT};
 
 /// Blocks, how many, whether another copy is right, and whether it was repaired.
@@ -70,4 +75,66 @@ fn what_one_copy_has_right_is_repaired() {
     write(&volume, &mut model, 20, 1, 3);
     assert_eq!(verify(&volume, false).1, []);
     model.compare(&volume, 1000, "repaired");
+}
+
+/// What is only in the index is written before anybody looks.
+#[test]
+fn what_is_not_on_the_devices_yet_is_looked_at_too() {
+    let mirror = Mirror::new(2);
+    let volume = mirror.recovered();
+    let mut model = Model::default();
+    (0..20).for_each(|unit| write(&volume, &mut model, unit * 3, 1, 1));
+    let (verified, found) = verify(&volume, false);
+    assert_eq!((verified.units, verified.copies, found), (20, 40, vec![]));
+    assert_eq!(verified.extents, 20);
+}
+
+/// What is said of superblocks of the device at `path`: where each is, whether the other one can be
+/// used, and whether it was repaired.
+fn superblocks(volume: &TestVolume, path: &Path, repair: bool) -> Vec<(u64, bool, bool)> {
+    let mut all = Vec::new();
+    let mut found = |damage| match damage {
+        Damage::Superblock { device, at, is_elsewhere, is_repaired } => {
+            assert_eq!(device, path);
+            all.push((at, is_elsewhere, is_repaired));
+        }
+        other => panic!("{other:?}"),
+    };
+    let how = Verifying { repair, found: &mut found, progress: &mut |_, _| true };
+    volume.verify(how).unwrap();
+    all
+}
+
+#[test]
+fn a_superblock_is_repaired_by_the_other_one() {
+    let place = Place::new(1, 64);
+    let (volume, path) = (place.open().unwrap(), place.paths[0].clone());
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let last = file.metadata().unwrap().len() - 4096;
+    let get = |at: u64| {
+        let mut bytes = vec![0; 4096];
+        file.read_exact_at(&mut bytes, at).unwrap();
+        bytes
+    };
+    let put = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at).unwrap();
+    let found = |repair| superblocks(&volume, &path, repair);
+    let right = get(0);
+    // That of another volume is right by its checksum.
+    let other = Place::new(1, 64);
+    let another = std::fs::read(&other.paths[0]).unwrap();
+    assert_eq!(found(true), []);
+    for at in [0, last] {
+        for wrong in [&vec![0xA5; 4096], &another[..4096]] {
+            put(at, wrong);
+            assert_eq!(found(false), [(at, true, false)]);
+            assert!(get(at) == *wrong, "it was not to be repaired");
+            assert_eq!(found(true), [(at, true, true)]);
+            assert!(get(at) == right);
+            assert_eq!(found(true), []);
+        }
+    }
+    // With neither of them nothing can be done.
+    [0, last].iter().for_each(|&at| put(at, &[0; 4096]));
+    assert_eq!(found(true), [(0, false, false), (last, false, false)]);
+    volume.close().unwrap();
 }

@@ -371,6 +371,22 @@ fn what_is_not_flushed_is_there_while_anybody_is() {
 }
 
 #[test]
+fn nobody_makes_an_index_beside_another_one_or_joins_one_that_is_not_made() {
+    let device = device(64);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    volume.write(0, &model.write(0, 8, 1)).unwrap();
+    let body = volumes::body(&device);
+    let error = TestVolume::recover(volumes::region(&body), &body).err().unwrap();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    let error = TestVolume::join(volumes::region(&body), &body).err().unwrap();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    volume.flush().unwrap();
+    drop(volume);
+    model.compare(&recovered(&device), 64, "a restart");
+}
+
+#[test]
 fn processes_that_are_gone_take_no_memory() {
     let device = device(64);
     let region = volumes::region_file(&volumes::body(&device));

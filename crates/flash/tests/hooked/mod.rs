@@ -49,6 +49,8 @@ pub struct Hooked {
     pub counts: Arc<Counts>,
     /// Longer than others.
     pub flush_takes: Duration,
+    /// Where nothing can be read before it was written, and bytes.
+    pub unreadable: Mutex<Option<(u64, usize)>>,
     /// Where the last write of whatever kind is to go, and its bytes.
     pub last: Mutex<(u64, usize)>,
     fua: bool,
@@ -75,9 +77,9 @@ impl Hooked {
 
     pub fn over(device: Arc<dyn Device>, fua: bool) -> Hooked {
         let (write, flush, flush_takes) = (Hook::default(), Hook::default(), Duration::ZERO);
-        let last = Mutex::default();
+        let (unreadable, last) = (Mutex::default(), Mutex::default());
         let (counts, in_each_next) = (Arc::default(), OnceLock::new());
-        Hooked { device, counts, flush_takes, last, fua, write, flush, in_each_next }
+        Hooked { device, counts, flush_takes, unreadable, last, fua, write, flush, in_each_next }
     }
 
     /// Lets `what` happen in the next write of whatever kind, before it takes effect.
@@ -105,13 +107,19 @@ impl Device for Hooked {
     }
 
     fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.device.read(at, into)
+        match *self.unreadable.lock().unwrap() {
+            Some((from, len)) if at < from + len as u64 && from < at + into.len() as u64 => {
+                Err(io::ErrorKind::Other.into())
+            }
+            _ => self.device.read(at, into),
+        }
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.counts.writes.fetch_add(1, Ordering::SeqCst);
         *self.last.lock().unwrap() = (at, bytes.len());
         run(&self.write)?;
+        self.unreadable.lock().unwrap().take_if(|place| *place == (at, bytes.len()));
         self.device.write(at, bytes)
     }
 
