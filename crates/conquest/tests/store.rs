@@ -77,6 +77,27 @@ fn a_store_whose_core_is_lost_can_be_destroyed() {
     assert!(!directory.exists());
 }
 
+#[test]
+fn what_a_death_left_of_writing_settings_goes_with_whoever_comes_next() {
+    let place = Temporary::on_disk("half-settings");
+    let (directory, _core) = made(&place);
+    let halves = ["store.toml.new", "store.toml.partial.new"].map(|name| directory.join(name));
+    let leave = || halves.iter().for_each(|half| std::fs::write(half, "half").unwrap());
+    leave();
+    attach(&directory).detach().unwrap();
+    assert!(!halves.iter().any(|half| half.exists()));
+    leave();
+    Store::destroy(&directory, PATIENCE).unwrap();
+    assert!(!directory.exists());
+    // Nor are they in the way of a new store.
+    std::fs::create_dir(&directory).unwrap();
+    leave();
+    Store::make(&directory, &small()).unwrap();
+    assert!(!halves.iter().any(|half| half.exists()));
+    Store::destroy(&directory, PATIENCE).unwrap();
+    assert!(!directory.exists());
+}
+
 // --- making -------------------------------------------------------------------------------------
 
 #[test]

@@ -31,6 +31,11 @@ pub(crate) fn partial(path: &Path) -> PathBuf {
     with_end(path, PARTIAL)
 }
 
+/// The name that what is about to replace `path` has until it is complete.
+pub(crate) fn unwritten(path: &Path) -> PathBuf {
+    with_end(path, NEW)
+}
+
 fn with_end(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
@@ -66,7 +71,8 @@ fn only_ours(directory: &Path) -> Result<()> {
     for entry in std::fs::read_dir(directory).map_err(list)? {
         let name = entry.map_err(list)?.file_name();
         let text = name.to_string_lossy();
-        let stem = [PARTIAL, NEW].iter().find_map(|end| text.strip_suffix(end)).unwrap_or(&text);
+        let stem = text.strip_suffix(NEW).unwrap_or(&text);
+        let stem = stem.strip_suffix(PARTIAL).unwrap_or(stem);
         if ![SETTINGS, CORE, LOCK, VOLUME, VOLUME_TWO, KEEPER].contains(&stem) {
             let name = text.into_owned();
             return Err(Error::Occupied { directory: directory.to_owned(), name });
@@ -124,7 +130,7 @@ pub(crate) fn replace(
     mode: u32,
     owner: Option<(u32, u32)>,
 ) -> Result<()> {
-    let temporary = with_end(path, NEW);
+    let temporary = unwritten(path);
     let write = || {
         let mut file = File::options()
             .write(true)
@@ -141,7 +147,7 @@ pub(crate) fn replace(
     };
     let written = write();
     if written.is_err() {
-        // The error to report is the first one; the next writer truncates what is left.
+        // The error to report is the first one; whoever attaches next removes what is left.
         let _removed = std::fs::remove_file(&temporary);
     }
     written

@@ -420,7 +420,11 @@ fn clear_names(directory: &Path) -> Result<()> {
     for name in [VOLUME, VOLUME_TWO] {
         directory::remove(&partial(&directory.join(name)))?;
     }
-    directory::remove(&partial(&directory.join(SETTINGS)))
+    let settings = directory.join(SETTINGS);
+    let announced = partial(&settings);
+    directory::remove(&directory::unwritten(&announced))?;
+    directory::remove(&directory::unwritten(&settings))?;
+    directory::remove(&announced)
 }
 
 /// Removes what was to become the core `path`. The settings of somebody else's directory can name
