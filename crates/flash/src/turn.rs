@@ -13,7 +13,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::Result;
-use crate::index::{LOCK, Of, Word, Words};
+use crate::index::{LOCK, Word, Words};
 use crate::volume::Volume;
 
 /// Whose turn it is in a process.
@@ -169,16 +169,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
     pub(crate) fn await_holds(&self, waits: &mut u32) -> Result<bool> {
         let core = self.core.as_ref();
         let held = self.segments_held_by_others(core)?;
-        let others = self.segments_held_by(core, |number| number != self.writing.number)?;
-        // What of this process has got room where nothing has died yet is to be in use there.
-        let is_awaited = |segment: u64| {
-            core.segment(segment, Of::Touched) > 0 || others.binary_search(&segment).is_ok()
-        };
-        let is_held = held.iter().any(|&segment| {
-            segment < self.layout.segments
-                && self.is_reusable(core, segment, &[])
-                && is_awaited(segment)
-        });
+        let is_held = held
+            .iter()
+            .any(|&segment| segment < self.layout.segments && self.is_reusable(core, segment, &[]));
         *waits += 1;
         if !is_held || *waits > WAITS {
             return Ok(false);

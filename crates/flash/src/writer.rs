@@ -153,16 +153,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// The segments to which somebody may still write, in order. Who begins to from now on finds
     /// out whether the segment is still what it was.
     pub(crate) fn held_segments(&self, words: &impl Words) -> Result<Vec<u64>> {
-        self.segments_held_by(words, |_| true)
-    }
-
-    /// Those of them that a writer holds whose number `is_meant`.
-    pub(crate) fn segments_held_by(
-        &self,
-        words: &impl Words,
-        is_meant: impl Fn(u64) -> bool,
-    ) -> Result<Vec<u64>> {
-        Ok(segments_of(self.holds(words, is_meant)?))
+        Ok(segments_of(self.holds(words)?))
     }
 
     /// Those that somebody else holds than the calling thread.
@@ -176,7 +167,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             };
             words.taken.iter().filter(is_mine).map(at).collect()
         };
-        let mut holds = self.holds(words, |_| true)?;
+        let mut holds = self.holds(words)?;
         holds.retain(|(at, _)| !mine.contains(at));
         Ok(segments_of(holds))
     }
@@ -186,9 +177,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
     pub(crate) fn await_present_holds(&self) -> Result<()> {
         let core = self.core.as_ref();
         let since = Instant::now();
-        let mut left = self.holds(core, |_| true)?;
+        let mut left = self.holds(core)?;
         while !left.is_empty() {
-            let now = self.holds(core, |_| true)?;
+            let now = self.holds(core)?;
             left.retain(|hold| now.contains(hold));
             if since.elapsed() > PATIENCE {
                 let what =
@@ -201,13 +192,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(())
     }
 
-    /// The holds of writers that live, or have requests under way, and whose number `is_meant`:
-    /// where each is, and its word.
-    fn holds(
-        &self,
-        words: &impl Words,
-        is_meant: impl Fn(u64) -> bool,
-    ) -> Result<Vec<(Offset, u64)>> {
+    /// The holds of writers that live, or have requests under way: where each is, and its word.
+    fn holds(&self, words: &impl Words) -> Result<Vec<(Offset, u64)>> {
         let mut held = Vec::new();
         let mut next = words.root(Word::Writers);
         // Each has a page of its own, so there can't be more of them than pages.
@@ -220,9 +206,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let holds = (HOLDS..WORDS).map(|index| (place.plus(index * WORD), word(index)));
             held.extend(holds.filter(|(_, word)| *word != 0));
             let number = word(NUMBER);
-            if !is_meant(number) {
-                held.truncate(before);
-            }
             if held.len() > before && number != self.writing.number && !self.is_writing(number)? {
                 held.truncate(before);
             }

@@ -249,8 +249,12 @@ fn it_is_not_free_while_somebody_has_room_in_it() {
 }
 
 /// Somebody is stopped while he overwrites with all that users may take, and somebody else needs
-/// more: what comes of that is for `see`, while he is stopped still, and when he has gone on.
-fn while_one_has_room(see: impl Fn(&JoinHandle<Result<()>>) + Send + 'static) -> Result<()> {
+/// more, as a thread of the same process or of another one: what comes of that is for `see`, while
+/// he is stopped still, and when he has gone on.
+fn while_one_has_room(
+    are_threads: bool,
+    see: impl Fn(&JoinHandle<Result<()>>) + Send + 'static,
+) -> Result<()> {
     let (devices, [one, other]) = two();
     let mut model = Model::default();
     let mut write = |volume: &TestVolume, unit: u64, units: u64, number: u64| {
@@ -260,7 +264,8 @@ fn while_one_has_room(see: impl Fn(&JoinHandle<Result<()>>) + Send + 'static) ->
     flush_twice(&other);
     // So that 8 are left to others.
     let units = (free(&one) - 9) * SEGMENT;
-    let (waiting, by_other) = (Arc::new(Mutex::new(None)), Arc::clone(&other));
+    let by_other = Arc::clone(if are_threads { &one } else { &other });
+    let waiting = Arc::new(Mutex::new(None));
     let begun = Arc::clone(&waiting);
     in_write(&devices[0], units / SEGMENT - 1, move || {
         let info = by_other.info().unwrap();
@@ -278,23 +283,27 @@ fn while_one_has_room(see: impl Fn(&JoinHandle<Result<()>>) + Send + 'static) ->
 /// Nobody is told that there is no space while somebody else has room, of which some comes back.
 #[test]
 fn who_needs_a_segment_waits_for_those_who_have_room() {
-    let outcome = while_one_has_room(|work| {
-        thread::sleep(Duration::from_millis(100));
-        assert!(!work.is_finished());
-    });
-    outcome.unwrap();
+    for are_threads in [false, true] {
+        let outcome = while_one_has_room(are_threads, |work| {
+            thread::sleep(Duration::from_millis(100));
+            assert!(!work.is_finished());
+        });
+        outcome.unwrap();
+    }
 }
 
 #[test]
 fn those_who_have_room_are_not_waited_for_for_good() {
-    let outcome = while_one_has_room(|work| {
-        let since = Instant::now();
-        while !work.is_finished() {
-            assert!(since.elapsed() < Duration::from_secs(30));
-            thread::sleep(Duration::from_millis(1));
-        }
-    });
-    assert!(matches!(outcome, Err(Error::NoSpace { .. })), "{outcome:?}");
+    for are_threads in [false, true] {
+        let outcome = while_one_has_room(are_threads, |work| {
+            let since = Instant::now();
+            while !work.is_finished() {
+                assert!(since.elapsed() < Duration::from_secs(30));
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        assert!(matches!(outcome, Err(Error::NoSpace { .. })), "{outcome:?}");
+    }
 }
 
 /// Where the newest root may be there, or not, it is written again first: then what is not in it is
