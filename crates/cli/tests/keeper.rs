@@ -177,6 +177,28 @@ fn a_keeper_that_was_killed_is_followed_by_another_one() {
 }
 
 #[test]
+fn whoever_goes_on_with_changes_sees_to_it_that_there_is_a_keeper() {
+    let place = Place::new("changes", &["--sync", "interval=100ms"]);
+    let program = KeeperProgram::Path(env!("CARGO_BIN_EXE_conquest").into());
+    let store = Store::attach(&place.directory(), &Attach { keeper: program, ..Attach::default() });
+    let store = store.unwrap();
+    let first = place.keeper();
+    kill_process(first, Signal::KILL).unwrap();
+    until("its end", || is_gone(first));
+    // Nobody attaches the store, nor syncs.
+    assert_eq!(conquest::keeper_of(&place.directory()), None);
+    let files = store.files().unwrap();
+    until("a keeper", || {
+        files.write("/file", "bytes").unwrap();
+        conquest::keeper_of(&place.directory()).is_some()
+    });
+    until("durability", || {
+        let stands = store.info().volume.unwrap();
+        stands.durable == stands.committed
+    });
+}
+
+#[test]
 fn a_keeper_is_in_nobodys_way() {
     let place = Place::new("in-the-way", &[]);
     assert_quiet(&conquest(["mkdir", &format!("{}:/d", place.store())]));

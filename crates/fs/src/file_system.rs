@@ -27,6 +27,9 @@ pub const LOCKS_MIN: u32 = 2;
 /// Tells the time: nanoseconds since 1970.
 pub type Clock = Box<dyn Fn() -> i64 + Send + Sync>;
 
+/// What is to be done after each operation that has changed something, with nothing locked.
+pub type AfterEach<M, H> = Box<dyn Fn(&Core<M, H>) -> conquest_pm::Result<()> + Send + Sync>;
+
 /// What a new file system begins with.
 #[derive(Clone, Copy, Debug)]
 pub struct NewFileSystem {
@@ -61,8 +64,7 @@ pub struct FileSystem<M: Memory, H: Host> {
     chunk_blocks: u64,
     /// The volume's space, for large files.
     space: Option<Box<dyn Space>>,
-    /// Whether operations make durable what they have done before they return.
-    is_synchronous: bool,
+    after_each: Option<AfterEach<M, H>>,
 }
 
 /// What came of an attempt.
@@ -217,7 +219,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             threshold: if chunk_blocks == 0 { u64::MAX } else { threshold },
             chunk_blocks,
             space: None,
-            is_synchronous: false,
+            after_each: None,
         })
     }
 
@@ -248,11 +250,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         self.space.as_deref().ok_or(Error::NoVolume)
     }
 
-    /// The same, but with operations that make durable what they have done before they return. One
-    /// that returns an error then may have been done all the same.
+    /// The same, but each operation that has changed something does `after_each` before it returns.
+    /// One that returns an error of that has been done all the same.
     #[must_use]
-    pub fn synchronous(self) -> Self {
-        FileSystem { is_synchronous: true, ..self }
+    pub fn with_after_each(self, after_each: AfterEach<M, H>) -> Self {
+        FileSystem { after_each: Some(after_each), ..self }
     }
 
     /// The region.
@@ -391,8 +393,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// What an operation gives that has committed what it does.
     pub(crate) fn done<T>(&self, value: T) -> Result<T> {
-        if self.is_synchronous {
-            self.core.make_durable()?;
+        if let Some(after_each) = &self.after_each {
+            after_each(&self.core)?;
         }
         Ok(value)
     }

@@ -37,7 +37,7 @@ pub mod xattr;
 
 pub use conquest_access::{Credentials, Errno};
 pub use error::{Error, Result, VolumeError};
-pub use file_system::{Clock, FileSystem, LOCKS_MIN, NewFileSystem, finish_intent};
+pub use file_system::{AfterEach, Clock, FileSystem, LOCKS_MIN, NewFileSystem, finish_intent};
 pub use inode::FileId;
 pub use reader::Reader;
 pub use statfs::Statfs;

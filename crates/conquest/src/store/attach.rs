@@ -14,7 +14,6 @@ use super::keeper::Program;
 use super::large::LargeSpace;
 use super::lock::{StoreLock, absolute};
 use super::settings::{Settings, is_absent};
-use super::sync_mode::SyncMode;
 use super::{Attach, Store, bring_back, live, make, region, switch};
 use crate::error::failed;
 use crate::files::actor::Attachment;
@@ -67,8 +66,10 @@ impl Store {
             Some(backing) => fs.with_space(Box::new(LargeSpace::new(Arc::clone(backing), core))),
             None => fs,
         };
-        let is_synchronous = settings.volume.as_ref().is_some_and(|at| at.sync == SyncMode::Always);
-        let fs = if is_synchronous { fs.synchronous() } else { fs };
+        let fs = match backing.as_ref().and_then(|it| it.after_each()) {
+            Some(after_each) => fs.with_after_each(after_each),
+            None => fs,
+        };
         let is_news = settings.live != found.live || settings.next.is_some();
         if is_news || settings.home != home {
             (settings.live, settings.next, settings.home) = (found.live, None, home);

@@ -9,12 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
+use conquest_fs::AfterEach;
 use conquest_pm::core::DurableMaker;
 use conquest_pm::media::{Mapped, OsHost};
 use conquest_pm::{Core, Region};
 
+use rustix::time::ClockId;
+
 use super::keeper::{self, Program};
 use super::settings::VolumeAt;
+use super::sync_mode::SyncMode;
 use super::volume::{self, Image};
 use crate::{Error, Result};
 
@@ -35,9 +39,8 @@ pub(crate) struct Backing {
     /// Which program is to keep the store.
     keeper: Program,
     opened: RwLock<Option<Opened>>,
-    /// Milliseconds from [`Self::since`] on at which it was seen to that there is a keeper.
+    /// When it was seen to that there is a keeper, as [`coarse_now`].
     looked: AtomicU64,
-    since: Instant,
 }
 
 impl std::fmt::Debug for Backing {
@@ -50,8 +53,8 @@ impl Backing {
     /// That of the store in `directory`, whose volume is `at`, and whose keeper is to be `keeper`.
     pub(crate) fn new(directory: &Path, at: VolumeAt, keeper: Program) -> Arc<Backing> {
         let (directory, opened) = (directory.to_owned(), RwLock::new(None));
-        let (looked, since) = (AtomicU64::new(0), Instant::now());
-        Arc::new(Backing { directory, at, keeper, opened, looked, since })
+        let looked = AtomicU64::new(coarse_now());
+        Arc::new(Backing { directory, at, keeper, opened, looked })
     }
 
     /// Whether the store has a keeper.
@@ -61,7 +64,7 @@ impl Backing {
 
     /// Sees to it that there is a keeper.
     pub(crate) fn ensure_keeper(&self) {
-        if !matches!(self.keeper, Program::None | Program::This) {
+        if self.wants_keeper() {
             // Without one, `info` says what that means.
             let (true | false) = keeper::ensure(&self.directory, &self.keeper);
         }
@@ -102,16 +105,35 @@ impl Backing {
         Ok(self.image(core)?.check(core)?)
     }
 
-    /// Sees to it that there is a keeper, if nobody has for a second.
+    /// What is done after each operation: it waits until all is durable, or sees to it that somebody
+    /// makes it so before long.
+    pub(crate) fn after_each(self: &Arc<Backing>) -> Option<AfterEach<Mapped, OsHost>> {
+        let backing = Arc::clone(self);
+        match self.at.sync {
+            SyncMode::Always => Some(Box::new(|core| core.make_durable())),
+            _ if !self.wants_keeper() => None,
+            _ => Some(Box::new(move |_| {
+                backing.keep_keeper();
+                Ok(())
+            })),
+        }
+    }
+
+    /// Whether this process is to see to it that there is a keeper.
+    fn wants_keeper(&self) -> bool {
+        !matches!(self.keeper, Program::None | Program::This)
+    }
+
+    /// Sees to it that there is a keeper, if nobody of this process has for a second.
     fn keep_keeper(&self) {
-        let now = self.since.elapsed().as_millis() as u64;
+        let now = coarse_now();
         let looked = self.looked.load(Ordering::Relaxed);
-        let is_mine = now.saturating_sub(looked) >= LOOK
-            && self
-                .looked
-                .compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        if is_mine {
+        if now.saturating_sub(looked) < LOOK {
+            return;
+        }
+        let swapped =
+            self.looked.compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed);
+        if swapped.is_ok() {
             self.ensure_keeper();
         }
     }
@@ -153,6 +175,12 @@ impl Backing {
         let volume = Arc::into_inner(image).map(Image::into_volume).and_then(Arc::into_inner);
         volume.map_or(Ok(()), |volume| Ok(volume.close()?))
     }
+}
+
+/// Milliseconds of a clock that takes no time to look at, and is some of them behind.
+fn coarse_now() -> u64 {
+    let now = rustix::time::clock_gettime(ClockId::MonotonicCoarse);
+    (now.tv_sec as u64).wrapping_mul(1000).wrapping_add(now.tv_nsec as u64 / 1_000_000)
 }
 
 /// What a core with a log is given that has no volume: nothing of it is ever durable.
