@@ -66,8 +66,11 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = conquest(["destroy", "--yes", &self.store()]);
+        let has_store = self.directory().exists();
+        let destroyed = conquest(["destroy", "--yes", &self.store()]);
         let _ = std::fs::remove_dir_all(&self.0);
+        // Or its memory would stay.
+        assert!(!has_store || destroyed.status.success() || std::thread::panicking());
     }
 }
 
@@ -174,6 +177,30 @@ fn a_keeper_that_was_killed_is_followed_by_another_one() {
     assert_eq!(keepers(&place.info()), 1);
     end(child);
     until("the keeper's end", || is_gone(second));
+}
+
+#[test]
+fn a_store_whose_volume_is_not_there_is_for_reading_only() {
+    let place = Place::new("away", &[]);
+    let file = format!("{}:/file", place.store());
+    end(writer(&place, "file"));
+    until("the keeper's end", || conquest::keeper_of(&place.directory()).is_none());
+    let (volume, away) = (place.directory().join("volume"), place.0.join("away"));
+    std::fs::rename(&volume, &away).unwrap();
+    // Nobody syncs: the keeper that everybody starts finds out.
+    let mut count = 0;
+    let mut made = || {
+        count += 1;
+        conquest(["mkdir", &format!("{}:/{count}", place.store())]).status.success()
+    };
+    until("a refusal", || !made());
+    let error = refused(1, ["mkdir", &format!("{}:/directory", place.store())]);
+    assert!(error.contains("nothing can be changed: its volume is not there"), "{error}");
+    assert_eq!(printed(["cat", &file]), "file");
+    let notes = place.info()["notes"].to_string();
+    assert!(notes.contains("nothing can be changed"), "{notes}");
+    std::fs::rename(&away, &volume).unwrap();
+    until("a change", made);
 }
 
 #[test]

@@ -449,7 +449,7 @@ fn volumes_that_are_not_the_stores_are_refused_and_lose_nothing() {
     let error = store.sync().unwrap_err().to_string();
     assert!(error.contains("older copy"), "{error}");
     says_why(&store, "older copy");
-    assert!(store.detach().is_err());
+    store.detach().unwrap();
 
     // The right one.
     std::fs::rename(&newer, &volume).unwrap();
@@ -458,6 +458,63 @@ fn volumes_that_are_not_the_stores_are_refused_and_lose_nothing() {
     store.detach().unwrap();
     power_cut(&directory);
     assert_eq!(names(alone(&directory).fs()), ["file", "not durable"]);
+}
+
+#[test]
+fn what_could_never_be_durable_is_not_changed_and_can_be_read() {
+    let place = Temporary::on_disk("unchanged");
+    let directory = made(&place);
+    let volume = directory.join("volume");
+    let (older, right) = (place.path().join("older"), place.path().join("right"));
+    std::fs::copy(&volume, &older).unwrap();
+    let store = alone(&directory);
+    let files = store.files().unwrap();
+    files.write("/file", "bytes").unwrap();
+    files.create_dir("/directory").unwrap();
+    store.detach().unwrap();
+    std::fs::rename(&volume, &right).unwrap();
+    for (instead, why) in [(None, "not there"), (Some(&older), "older copy")] {
+        if let Some(instead) = instead {
+            std::fs::copy(instead, &volume).unwrap();
+        }
+        let store = alone(&directory);
+        // Two of the same process look at it as two processes do.
+        let other = alone(&directory);
+        let files = other.files().unwrap();
+        let open = files.open("/file").unwrap();
+        says_why(&store, "nothing can be changed");
+        store.sync().unwrap_err();
+        let refused = |error: Error| {
+            assert_eq!(error.raw_os_error(), libc::EROFS, "{error}");
+            assert!(error.to_string().contains(why), "{error}");
+        };
+        refused(files.write("/file", "others").unwrap_err());
+        refused(files.write("/new", "others").unwrap_err());
+        refused(files.create_dir("/new").unwrap_err());
+        refused(files.remove_file("/file").unwrap_err());
+        refused(files.rename("/file", "/new").unwrap_err());
+        // Other reasons come first, as on a file system that is mounted for reading only.
+        let error = files.create_dir("/directory").unwrap_err();
+        assert_eq!(error.raw_os_error(), libc::EEXIST, "{error}");
+        let error = files.remove_file("/none").unwrap_err();
+        assert_eq!(error.raw_os_error(), libc::ENOENT, "{error}");
+        assert_eq!(files.read("/file").unwrap(), b"bytes");
+        assert_eq!(names(store.fs()), ["directory", "file"]);
+        drop((open, store, other));
+        let _volume = std::fs::remove_file(&volume);
+        indexes(&directory).iter().for_each(|index| std::fs::remove_file(index).unwrap());
+    }
+    std::fs::rename(&right, &volume).unwrap();
+    let store = alone(&directory);
+    let files = store.files().unwrap();
+    files.write("/file", "others").unwrap_err();
+    // Who finds out that it fits again tells all.
+    store.sync().unwrap();
+    files.write("/file", "others").unwrap();
+    check(store.fs());
+    store.detach().unwrap();
+    power_cut(&directory);
+    assert_eq!(alone(&directory).files().unwrap().read("/file").unwrap(), b"others");
 }
 
 #[test]

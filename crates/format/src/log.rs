@@ -50,6 +50,8 @@ pub mod head {
     pub const DURABLE: u64 = 64;
     /// Chunks in use, about.
     pub const USED: u64 = 128;
+    /// Not 0 if no changes are made, because they could never be durable: why.
+    pub const REFUSED: u64 = 136;
     /// Odd while records that name pages are held back for a moment; counts.
     pub const HELD_BACK: u64 = 192;
     /// Chunk from which the next search starts.

@@ -2,6 +2,7 @@
 
 use conquest_access::Errno;
 use conquest_format::Offset;
+use conquest_pm::log::Refusal;
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,9 @@ pub enum Error {
     /// The rules of file systems refuse it.
     #[error("{0}")]
     Refused(Errno),
+    /// Nothing can be changed, because it could never be made durable.
+    #[error("nothing can be changed: {0}")]
+    NoChanges(Refusal),
     /// The volume, on which large files' data is, says so.
     #[error(transparent)]
     Volume(#[from] VolumeError),
@@ -75,6 +79,7 @@ impl Error {
         match self {
             Error::Refused(errno) => *errno,
             Error::Volume(error) => error.errno,
+            Error::NoChanges(_) => Errno::EROFS,
             Error::NoVolume => Errno::EIO,
             Error::Stale => Errno::ESTALE,
             Error::Collisions { .. } => Errno::ENOSPC,

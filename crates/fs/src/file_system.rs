@@ -377,18 +377,36 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             let mut tx = self.core.begin()?;
             match attempt(&mut tx, &planned) {
                 Ok(Attempt::Done(value)) => {
-                    tx.commit()?;
+                    self.commit(tx)?;
                     return self.done(value);
                 }
                 Ok(Attempt::Begun(value)) => {
-                    tx.commit_and_finish()?;
+                    self.commit_and_finish(tx)?;
                     return self.done(value);
                 }
-                Ok(Attempt::Prepared) => tx.commit()?,
+                Ok(Attempt::Prepared) => self.commit(tx)?,
                 Err(Error::Core(conquest_pm::Error::Again)) => drop(tx),
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Commits a change of files, unless none are to be made: it comes after all other reasons
+    /// against one, as with system calls.
+    pub(crate) fn commit(&self, tx: Tx<'_, M, H>) -> Result<()> {
+        self.check_changes()?;
+        Ok(tx.commit()?)
+    }
+
+    /// The same for one that has staged an intent, which is finished as well.
+    pub(crate) fn commit_and_finish(&self, tx: Tx<'_, M, H>) -> Result<()> {
+        self.check_changes()?;
+        Ok(tx.commit_and_finish()?)
+    }
+
+    /// Refuses changes, if none are to be made.
+    pub(crate) fn check_changes(&self) -> Result<()> {
+        self.core.refusal().map_or(Ok(()), |why| Err(Error::NoChanges(why)))
     }
 
     /// What an operation gives that has committed what it does.

@@ -9,6 +9,7 @@
 //! - [`files`]: operations on a small tree of files, and what a tree is.
 //! - [`judge`]: the offline checker, asked about all of them.
 //! - [`scenario`]: recorded runs of a shelf and the oracle for their crashes.
+//! - [`cuts`]: what explorers of power cuts have in common.
 //! - [`flash`]: volumes, and what power cuts leave of them.
 //! - [`store`]: stores with a logged core and large files, and what power cuts leave of those.
 //! - [`DyingMemory`]: any memory, with an accident before its n-th store.
@@ -26,6 +27,7 @@
 mod baton;
 mod clock;
 mod crash_point;
+pub mod cuts;
 mod dying;
 pub mod explore;
 pub mod files;

@@ -24,6 +24,8 @@ pub(crate) struct Attachment {
     pub(crate) uuid: Id,
     /// What makes it durable, if that is a volume.
     pub(crate) backing: Option<Arc<Backing>>,
+    /// The number of the record that was committed next when the store was attached.
+    first: u64,
     /// Whether this process may have record locks of its own.
     has_records: AtomicBool,
     /// Files that are open, or being opened; [`DETACHED`] once no more can be.
@@ -41,7 +43,8 @@ impl Attachment {
         backing: Option<Arc<Backing>>,
     ) -> Attachment {
         let (has_records, open) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Attachment { fs, core, uuid, backing, has_records, open }
+        let first = if backing.is_some() { fs.core().next_sequence() } else { 0 };
+        Attachment { fs, core, uuid, backing, first, has_records, open }
     }
 
     /// Notes that this process may have record locks.
@@ -71,7 +74,13 @@ impl Attachment {
             // A child that has done nothing has nothing to make durable.
             Some(backing) if core.life().is_some() => match core.is_anyone_else_at_work()? {
                 true if backing.has_keeper() => Ok(()),
-                _ => backing.sync(core),
+                _ => {
+                    let was_refused = core.refusal().is_some();
+                    let synced = backing.sync(core);
+                    // Who has changed something before was told what that means.
+                    let is_told = was_refused && core.next_sequence() == self.first;
+                    if is_told { Ok(()) } else { synced }
+                }
             },
             _ => Ok(()),
         }

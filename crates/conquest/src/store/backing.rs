@@ -16,6 +16,7 @@ use conquest_pm::{Core, Region};
 
 use rustix::time::ClockId;
 
+use super::fits;
 use super::keeper::{self, Program};
 use super::settings::VolumeAt;
 use super::sync_mode::SyncMode;
@@ -91,7 +92,8 @@ impl Backing {
             if place.as_ref().is_some_and(|(opener, _)| *opener == life) {
                 continue;
             }
-            let image = Arc::new(volume::open_image(&self.directory, &self.at)?);
+            let opened = volume::open_image(&self.directory, &self.at);
+            let image = Arc::new(opened.inspect_err(|error| fits::tell(core, error))?);
             // What a parent has opened is the parent's.
             let _parents = ManuallyDrop::new(place.replace((life, Arc::clone(&image))));
             return Ok(image);
@@ -102,11 +104,16 @@ impl Backing {
 
     /// Whether `core` can be made durable.
     pub(crate) fn check(&self, core: &Region) -> Result<()> {
-        Ok(self.image(core)?.check(core)?)
+        let checked = self.image(core).and_then(|image| Ok(image.check(core)?));
+        match &checked {
+            Ok(()) => core.refuse(None),
+            Err(error) => fits::tell(core, error),
+        }
+        checked
     }
 
-    /// What is done after each operation: it waits until all is durable, or sees to it that somebody
-    /// makes it so before long.
+    /// What is done after each operation: it waits until all is durable, or sees to it that
+    /// somebody makes it so before long.
     pub(crate) fn after_each(self: &Arc<Backing>) -> Option<AfterEach<Mapped, OsHost>> {
         let backing = Arc::clone(self);
         match self.at.sync {
@@ -142,10 +149,18 @@ impl Backing {
     pub(crate) fn sync(&self, core: &Region) -> Result<()> {
         core.check_health()?;
         self.keep_keeper();
+        if core.refusal().is_some() {
+            // What was in the way of changes may be so no longer.
+            self.check(core)?;
+        }
         if core.durable() >= core.next_sequence() {
             return Ok(());
         }
-        Ok(self.image(core)?.sync(core)?)
+        let synced = self.image(core).and_then(|image| Ok(image.sync(core)?));
+        if let Err(error) = &synced {
+            fits::tell(core, error);
+        }
+        synced
     }
 
     /// What an attached core is given, so that it can make itself durable.

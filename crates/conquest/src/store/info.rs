@@ -251,7 +251,11 @@ impl Store {
         }
         let backing = self.attachment.backing.as_ref();
         if let Some(Err(error)) = backing.map(|backing| backing.check(self.fs().core())) {
-            notes.push(format!("nothing is made durable any more: {error}"));
+            let then = match self.fs().core().refusal() {
+                Some(_) => ", so nothing can be changed",
+                None => "",
+            };
+            notes.push(format!("nothing is made durable any more{then}: {error}"));
         }
         if !memory.huge_pages().is_obtained() && !memory.kind().is_last_resort() {
             notes.push(

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::attach::is_store;
+use super::backing::Backing;
 use super::directory::{KEEPER, SETTINGS};
 use super::sync_mode::SyncMode;
 use super::{Attach, Store};
@@ -145,7 +146,9 @@ pub fn keep(directory: &Path) -> Result<()> {
         return Err(Error::VolumeRule { directory: directory.to_owned(), what });
     };
     let image = backing.image(&core)?;
-    let keeper = Keeper { store: &store, image: &image };
+    // Who has attached before may have been told that nothing can be changed, and can now.
+    backing.check(&core)?;
+    let keeper = Keeper { store: &store, backing: &backing, image: &image };
     let kept = image.volume().with_keeper(|| {
         while keeper.work()? {
             // Who comes now finds no keeper, or is found.
@@ -189,6 +192,7 @@ const ZEROS_AHEAD: u64 = 64 << 20;
 
 struct Keeper<'s> {
     store: &'s Store,
+    backing: &'s Backing,
     image: &'s super::volume::Image,
 }
 
@@ -204,7 +208,7 @@ impl Keeper<'_> {
         while idle < LOOKS && !is_asked {
             is_asked = core.await_leave(interval.min(LOOK));
             if matches!(self.store.sync_mode(), Some(SyncMode::Interval(_))) {
-                self.image.sync(core)?;
+                self.backing.sync(core)?;
                 self.store.fs().trim_chunks()?;
             }
             if looked.elapsed() >= LOOK {
@@ -214,9 +218,9 @@ impl Keeper<'_> {
                 idle = if core.is_anyone_else_at_work()? { 0 } else { idle + 1 };
             }
         }
-        self.image.sync(core)?;
+        self.backing.sync(core)?;
         self.store.fs().trim_chunks()?;
-        self.image.sync(core)?;
+        self.backing.sync(core)?;
         self.checkpoint_if_long()?;
         Ok(!is_asked)
     }

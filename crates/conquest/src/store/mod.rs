@@ -9,6 +9,7 @@ pub(crate) mod default_place;
 mod default_volume;
 mod destroy;
 pub(crate) mod directory;
+mod fits;
 mod grow;
 pub mod identity;
 pub mod info;

@@ -242,6 +242,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             let is_last = step(tx, &mut draft)?;
             draft.touch(self.now());
             draft.stage(tx)?;
+            self.check_changes()?;
             tx.commit_part()?;
             draft = Draft::open(tx, draft.file)?;
             if is_last {

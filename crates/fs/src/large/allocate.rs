@@ -162,6 +162,6 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         chunk::store(&mut tx, at, &Chunk { version: found.version + 1, ..next })?;
         draft.touch(self.now());
         draft.stage(&mut tx)?;
-        Ok(tx.commit()?)
+        self.commit(tx)
     }
 }

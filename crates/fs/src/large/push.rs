@@ -196,13 +196,14 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             draft.is_told = true;
             draft.stage(&mut tx)?;
+            self.check_changes()?;
             tx.commit_part()?;
             draft = Draft::open(&tx, file)?;
         }
         clear_nodes(&mut tx, &mut draft)?;
         draft.is_told = true;
         draft.stage(&mut tx)?;
-        Ok(tx.commit()?)
+        self.commit(tx)
     }
 
     /// The pages of `batch` that are in the core as they were copied.

@@ -195,7 +195,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         });
         match noted {
             // What was read counts, whatever becomes of the note.
-            Err(Error::Stale | Error::Refused(_)) | Ok(()) => Ok(()),
+            Err(Error::Stale | Error::Refused(_) | Error::NoChanges(_)) | Ok(()) => Ok(()),
             Err(error) => Err(error),
         }
     }

@@ -159,7 +159,11 @@ impl<M: Memory, H: Host> Core<M, H> {
         let wanted = u64::from(shape.log - shape.lanes) / 2;
         let pages = self.log_word(head::PAGES, Ordering::Relaxed);
         match &self.options.make_durable {
-            Some(make_durable) if free < wanted || pages > PAGES_MAX => make_durable(self),
+            Some(make_durable) if free < wanted || pages > PAGES_MAX => match self.refusal() {
+                // Nothing is going to be added.
+                Some(_) => Ok(()),
+                None => make_durable(self),
+            },
             _ => Ok(()),
         }
     }

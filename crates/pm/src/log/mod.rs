@@ -28,12 +28,14 @@ mod chunk;
 mod keeper;
 mod lead;
 mod record;
+mod refusal;
 mod replay;
 mod seal;
 
 pub use checkpoint::Begun;
 pub use keeper::{Lag, ask_keeper_to_leave, keeper_slot};
 pub use lead::{Lead, Waiting};
+pub use refusal::Refusal;
 pub use replay::{Replay, Replayed};
 pub use seal::{Copied, Sealed};
 
@@ -157,7 +159,11 @@ impl<M: Memory, H: Host> Core<M, H> {
         let _open = Open::new();
         self.enter()?;
         match &self.options.make_durable {
-            Some(make_durable) if self.is_logged() && self.durable() < self.next_sequence() => {
+            // What was in the way of changes may be so no longer.
+            Some(make_durable)
+                if self.is_logged()
+                    && (self.durable() < self.next_sequence() || self.refusal().is_some()) =>
+            {
                 make_durable(self)
             }
             _ => Ok(()),

@@ -5,10 +5,6 @@
 //! cut left is what another run begins with, recovery included, and its crashes are gone through in
 //! the same way.
 
-use core::fmt;
-use std::collections::HashSet;
-use std::time::Duration;
-
 use super::crash::{Choice, crash};
 use super::history::{State, digest, read};
 use super::medium::Medium;
@@ -16,163 +12,8 @@ use super::phases::{Phases, Watch};
 use super::recorder::{Event, Mark, Recorder, Sweep};
 use super::scenario::{Recording, Setup, open, record, use_again};
 use crate::Rng;
-use crate::rng::mix;
+use crate::cuts::{Cut, FAILURES, Tally, Way};
 
-/// A power cut: the place in the log, and which of the media that it may leave.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Cut {
-    /// Events of the log before it.
-    pub at: usize,
-    /// Which medium.
-    pub variant: u32,
-}
-
-/// Power cuts of a scenario, each in the run that follows the one before it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Way {
-    /// Of which scenario.
-    pub seed: u64,
-    /// The cuts.
-    pub cuts: Vec<Cut>,
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.seed)?;
-        for (index, cut) in self.cuts.iter().enumerate() {
-            let sign = if index == 0 { ':' } else { '/' };
-            write!(f, "{sign}{}.{}", cut.at, cut.variant)?;
-        }
-        Ok(())
-    }
-}
-
-impl Way {
-    /// The way that `text` names; none if it names none.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Way> {
-        let (seed, rest) = text.split_once(':').unwrap_or((text, ""));
-        let cut = |text: &str| {
-            let (at, variant) = text.split_once('.')?;
-            Some(Cut { at: at.parse().ok()?, variant: variant.parse().ok()? })
-        };
-        let parts = rest.split('/').filter(|part| !part.is_empty());
-        Some(Way { seed: seed.parse().ok()?, cuts: parts.map(cut).collect::<Option<_>>()? })
-    }
-
-    pub(crate) fn then(&self, cut: Cut) -> Way {
-        let mut cuts = self.cuts.clone();
-        cuts.push(cut);
-        Way { seed: self.seed, cuts }
-    }
-
-    /// What is drawn for this way follows from this.
-    pub(crate) fn seed(&self) -> u64 {
-        let step = |seed, cut: &Cut| mix(mix(seed ^ cut.at as u64) ^ u64::from(cut.variant));
-        self.cuts.iter().fold(mix(self.seed), step)
-    }
-}
-
-/// What was gone through.
-#[derive(Clone, Debug, Default)]
-pub struct Tally {
-    /// Scenarios, and runs that went on from what a crash had left.
-    pub scenarios: usize,
-    /// Of those, the latter.
-    pub continued: usize,
-    /// Points of logs.
-    pub cuts: usize,
-    /// Of those, the ones at which a write was durable by itself.
-    pub durable: usize,
-    /// Media that were opened.
-    pub states: usize,
-    /// Of those, the ones that were written to, and opened once more.
-    pub used: usize,
-    /// What they held.
-    pub outcomes: HashSet<u64>,
-    /// Cuts while segments were cleaned, begun anew, while a checkpoint was written, while a volume
-    /// was opened.
-    pub inside: [usize; 4],
-    /// What went wrong, with the way to it.
-    pub failures: Vec<String>,
-    /// Failed states.
-    pub failed: usize,
-    /// States until the first one of them, it included.
-    pub first_failed: Option<usize>,
-    /// Time taken.
-    pub elapsed: Duration,
-}
-
-/// What was being done, in the order of [`Tally::inside`].
-pub const INSIDE: [&str; 4] = ["cleaning", "reuse", "checkpoints", "recovery"];
-
-impl Tally {
-    fn enter(&mut self, phases: Phases) {
-        let Phases { cleaning, reuse, checkpoint, recovery } = phases;
-        self.cuts += 1;
-        for (count, is_in) in self.inside.iter_mut().zip([cleaning, reuse, checkpoint, recovery]) {
-            *count += usize::from(is_in);
-        }
-    }
-
-    fn fail(&mut self, way: &Way, what: &str) {
-        self.failed += 1;
-        self.first_failed.get_or_insert(self.states);
-        if self.failures.len() < FAILURES {
-            self.failures.push(format!("--replay {way}: {what}"));
-        }
-    }
-}
-
-impl core::ops::AddAssign for Tally {
-    fn add_assign(&mut self, other: Tally) {
-        let first = other.first_failed.map(|states| self.states + states);
-        self.first_failed = self.first_failed.or(first);
-        self.scenarios += other.scenarios;
-        self.continued += other.continued;
-        self.cuts += other.cuts;
-        self.durable += other.durable;
-        self.states += other.states;
-        self.used += other.used;
-        self.outcomes.extend(other.outcomes);
-        for (count, more) in self.inside.iter_mut().zip(other.inside) {
-            *count += more;
-        }
-        self.failures.extend(other.failures);
-        self.failed += other.failed;
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inside: Vec<String> = INSIDE
-            .iter()
-            .zip(self.inside)
-            .map(|(name, count)| format!("{count} in {name}"))
-            .collect();
-        writeln!(
-            f,
-            "{} runs ({} on what a crash had left), {} cuts ({}, {} behind durable writes), {} \
-             states, {} of them used again, {} distinct outcomes, {:.1} s",
-            self.scenarios,
-            self.continued,
-            self.cuts,
-            inside.join(", "),
-            self.durable,
-            self.states,
-            self.used,
-            self.outcomes.len(),
-            self.elapsed.as_secs_f64(),
-        )?;
-        if let Some(states) = self.first_failed {
-            writeln!(f, "the first failure came with state {states}")?;
-        }
-        write!(f, "{} passed, {} failed", self.states.saturating_sub(self.failed), self.failed)
-    }
-}
-
-/// Failures of a scenario that are told, and after which it ends.
-const FAILURES: usize = 20;
 /// Media that are tried at a cut.
 const VARIANTS: u32 = 2;
 /// Runs that go on from crashes of the first one, and from crashes of those.
@@ -207,7 +48,7 @@ struct Explorer<'t> {
 impl Explorer<'_> {
     /// Records the run of `way` and goes through its crashes.
     fn run(mut self, way: &Way, start: &Medium, initial: State, next: u32) {
-        self.tally.scenarios += 1;
+        self.tally.runs += 1;
         self.tally.continued += usize::from(!way.cuts.is_empty());
         let recording = record(&self.setup, way.seed(), start, initial, next);
         let recording = match recording {
@@ -243,8 +84,7 @@ impl Explorer<'_> {
             if !rng.chance(1, self.share) {
                 continue;
             }
-            self.tally.enter(phases);
-            self.tally.durable += usize::from(matches!(event, Event::Durable { .. }));
+            self.tally.enter(doing(phases, event));
             let at = index + 1;
             let variants = if sweep.pending.is_empty() { 1 } else { VARIANTS };
             for variant in 0..variants {
@@ -318,7 +158,7 @@ impl Explorer<'_> {
             if !sweep.pass(event) {
                 continue;
             }
-            self.tally.enter(Phases { recovery: true, ..Phases::default() });
+            self.tally.enter(doing(Phases { recovery: true, ..Phases::default() }, event));
             // The remark that comes first in a recorded run.
             let way = way.then(Cut { at: index + 2, variant: 0 });
             let (medium, choice) = self.medium(&way, &sweep);
@@ -335,6 +175,18 @@ impl Explorer<'_> {
         }
         Ok(())
     }
+}
+
+/// What is being done behind `event`.
+fn doing(phases: Phases, event: &Event) -> [(&'static str, bool); 5] {
+    let Phases { cleaning, reuse, checkpoint, recovery } = phases;
+    [
+        ("cleaning", cleaning),
+        ("reuse", reuse),
+        ("checkpoints", checkpoint),
+        ("recovery", recovery),
+        ("durable writes", matches!(event, Event::Durable { .. })),
+    ]
 }
 
 /// Whether more has to be there after a cut behind `event` than after one before it.
@@ -358,7 +210,7 @@ fn findings(volume: &super::scenario::TestVolume) -> Result<(), String> {
 ///
 /// # Errors
 /// What went wrong, as text.
-pub fn replay(way: &Way, mut tell: impl FnMut(String)) -> Result<(), String> {
+pub fn replay(way: &Way, tell: &mut dyn FnMut(String)) -> Result<(), String> {
     let setup = Setup::of(way.seed);
     tell(format!("{setup:?}"));
     let mut medium = setup.fresh()?;

@@ -8,13 +8,11 @@
 use super::machine::Machine;
 use super::phases::{Phase, Phases};
 use super::run::{Recording, Setup, record};
-use super::tally::FAILURES;
-pub use super::tally::{INSIDE, Tally};
 use super::tree::{Tree, read};
 use super::use_again::use_again;
 use crate::Rng;
+use crate::cuts::{Cut, FAILURES, Tally, Way};
 use crate::flash::crash::{Choice, crash};
-use crate::flash::explore::{Cut, Way};
 use crate::flash::{Event, Mark, Medium, Sweep};
 use crate::judge::judge_attached;
 
@@ -60,7 +58,6 @@ impl Explorer<'_> {
             Ok(recording) => recording,
             Err(what) => return self.tally.fail(way, &what),
         };
-        self.tally.stopped += usize::from(recording.has_stopped);
         let mut rng = Rng::stream(way.seed(), 11);
         let mut chosen = self.chosen(way, &recording, &mut rng).into_iter().peekable();
         let mut phase = Phase::new(&recording.start, &recording.kinds);
@@ -77,7 +74,7 @@ impl Explorer<'_> {
             if !rng.chance(1, self.share) {
                 continue;
             }
-            self.tally.enter(phases);
+            self.tally.enter(doing(phases, recording.has_stopped));
             let at = index + 1;
             let variants = if sweep.pending.is_empty() { 1 } else { VARIANTS };
             for variant in 0..variants {
@@ -167,7 +164,7 @@ impl Explorer<'_> {
             if !sweep.pass(event) {
                 continue;
             }
-            self.tally.enter(Phases { restart: true, ..Phases::default() });
+            self.tally.enter(doing(Phases { restart: true, ..Phases::default() }, false));
             // The remark that comes first in a recorded run.
             let way = way.then(Cut { at: index + 2, variant: 0 });
             let (medium, choice) = self.medium(&way, &sweep);
@@ -182,6 +179,21 @@ impl Explorer<'_> {
         }
         Ok(())
     }
+}
+
+/// What is being done; in a run in which one is stopped in a sync, and another one comes first, if
+/// it `has_stopped`.
+fn doing(phases: Phases, has_stopped: bool) -> [(&'static str, bool); 7] {
+    let Phases { epoch, checkpoint, restart, trim, volume } = phases;
+    [
+        ("epochs", epoch),
+        ("checkpoints", checkpoint),
+        ("restarts", restart),
+        ("trims", trim),
+        ("cleaning", volume.cleaning),
+        ("reuse", volume.reuse),
+        ("runs with one stopped", has_stopped),
+    ]
 }
 
 /// That the parts of the store find nothing wrong with themselves, nor the offline checker.
@@ -208,11 +220,11 @@ fn sound(machine: &Machine, rng: &mut Rng) -> Result<(), String> {
 ///
 /// # Errors
 /// What went wrong, as text.
-pub fn replay(way: &Way, mut tell: impl FnMut(String)) -> Result<(), String> {
+pub fn replay(way: &Way, tell: &mut dyn FnMut(String)) -> Result<(), String> {
     let setup = Setup::of(way.seed);
     tell(format!("{setup:?}"));
     if !setup.threads {
-        return replay_once(setup, way, &mut tell);
+        return replay_once(setup, way, tell);
     }
     tell("actors are threads, so each run is another one".to_owned());
     let seed = Way { seed: way.seed, cuts: Vec::new() };
@@ -225,7 +237,7 @@ pub fn replay(way: &Way, mut tell: impl FnMut(String)) -> Result<(), String> {
     Ok(())
 }
 
-fn replay_once(setup: Setup, way: &Way, tell: &mut impl FnMut(String)) -> Result<(), String> {
+fn replay_once(setup: Setup, way: &Way, tell: &mut dyn FnMut(String)) -> Result<(), String> {
     let mut medium = setup.fresh()?;
     let mut trees = vec![Tree::default(); setup.actors];
     let mut next = 1;

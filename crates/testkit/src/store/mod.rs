@@ -14,6 +14,5 @@ pub mod machine;
 pub mod operation;
 mod phases;
 pub mod run;
-mod tally;
 pub mod tree;
 mod use_again;

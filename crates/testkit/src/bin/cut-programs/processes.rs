@@ -48,6 +48,7 @@ pub(crate) fn wait(child: &mut Child, limit: Duration) -> Outcome<ExitStatus> {
             return Ok(status);
         }
         if begin.elapsed() > limit {
+            tell_who_waits();
             let group = Pid::from_raw(child.id().cast_signed());
             if let Some(group) = group {
                 let _ = kill_process_group(group, Signal::KILL);
@@ -107,6 +108,26 @@ fn below(spared: u32) -> BTreeMap<u32, bool> {
     };
     let found = parents.iter().filter(|(number, _)| is_below(**number));
     found.map(|(&number, &(_, is_over))| (number, is_over)).collect()
+}
+
+/// Says of each process below this one where in the kernel its threads are: one that hangs, and
+/// those that it may wait for, are among them.
+fn tell_who_waits() {
+    for (process, _) in below(0).into_iter().filter(|(_, is_over)| !is_over) {
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        let at = Path::new("/proc").join(process.to_string());
+        let mut places: BTreeMap<String, u32> = BTreeMap::new();
+        for thread in std::fs::read_dir(at.join("task")).into_iter().flatten().flatten() {
+            // Behind the address.
+            let frame = |line: &str| line.split(' ').next_back().unwrap_or_default().to_owned();
+            let stack = read(&thread.path().join("stack"));
+            let stack: Vec<String> = stack.lines().take(4).map(frame).collect();
+            *places.entry(stack.join(" ")).or_default() += 1;
+        }
+        let places = places.iter().map(|(stack, count)| format!("{count} x {stack}"));
+        let places = places.collect::<Vec<_>>().join("; ");
+        println!("  process {process} ({}): {places}", read(&at.join("comm")).trim());
+    }
 }
 
 /// Kills all that this process has started, but `spared`, and waits for their ends.

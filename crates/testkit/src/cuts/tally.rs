@@ -1,17 +1,13 @@
 //! What was gone through.
 
 use core::fmt;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use super::phases::Phases;
-use crate::flash::explore::Way;
+use super::way::Way;
 
 /// Failures of a scenario that are told, and after which it ends.
-pub(super) const FAILURES: usize = 20;
-
-/// What was being done, in the order of [`Tally::inside`].
-pub const INSIDE: [&str; 6] = ["epochs", "checkpoints", "restarts", "trims", "cleaning", "reuse"];
+pub(crate) const FAILURES: usize = 20;
 
 /// What was gone through.
 #[derive(Clone, Debug, Default)]
@@ -20,15 +16,13 @@ pub struct Tally {
     pub runs: usize,
     /// Of those, the latter.
     pub continued: usize,
-    /// Runs in which one was stopped in a sync, and another one came first.
-    pub stopped: usize,
     /// Points of logs.
     pub cuts: usize,
-    /// Cuts inside each of [`INSIDE`].
-    pub inside: [usize; INSIDE.len()],
-    /// Media from which a store was brought back.
+    /// How many of them were inside of what was being done, by names of that.
+    pub inside: BTreeMap<&'static str, usize>,
+    /// Media that were opened.
     pub states: usize,
-    /// Of those, the ones that were written to, and brought back once more.
+    /// Of those, the ones that were written to, and opened once more.
     pub used: usize,
     /// What they held.
     pub outcomes: HashSet<u64>,
@@ -43,16 +37,16 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub(super) fn enter(&mut self, phases: Phases) {
-        let Phases { epoch, checkpoint, restart, trim, volume } = phases;
+    /// Counts a cut, and for each of `doing` whether it was inside of that.
+    pub(crate) fn enter<const N: usize>(&mut self, doing: [(&'static str, bool); N]) {
         self.cuts += 1;
-        let all = [epoch, checkpoint, restart, trim, volume.cleaning, volume.reuse];
-        for (count, is_in) in self.inside.iter_mut().zip(all) {
-            *count += usize::from(is_in);
+        for (name, is_in) in doing {
+            *self.inside.entry(name).or_default() += usize::from(is_in);
         }
     }
 
-    pub(super) fn fail(&mut self, way: &Way, what: &str) {
+    /// Counts a state as failed, at the last cut of `way`.
+    pub(crate) fn fail(&mut self, way: &Way, what: &str) {
         self.failed += 1;
         self.first_failed.get_or_insert(self.states);
         if self.failures.len() < FAILURES {
@@ -67,10 +61,9 @@ impl core::ops::AddAssign for Tally {
         self.first_failed = self.first_failed.or(first);
         self.runs += other.runs;
         self.continued += other.continued;
-        self.stopped += other.stopped;
         self.cuts += other.cuts;
-        for (count, more) in self.inside.iter_mut().zip(other.inside) {
-            *count += more;
+        for (name, count) in other.inside {
+            *self.inside.entry(name).or_default() += count;
         }
         self.states += other.states;
         self.used += other.used;
@@ -82,18 +75,14 @@ impl core::ops::AddAssign for Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inside: Vec<String> = INSIDE
-            .iter()
-            .zip(self.inside)
-            .map(|(name, count)| format!("{count} in {name}"))
-            .collect();
+        let inside: Vec<String> =
+            self.inside.iter().map(|(name, count)| format!("{count} in {name}")).collect();
         writeln!(
             f,
-            "{} runs ({} on what a cut had left, {} with one stopped in a sync), {} cuts ({}), {} \
-             states, {} of them used again, {} distinct, {:.1} s",
+            "{} runs ({} on what a cut had left), {} cuts ({}), {} states, {} of them used again, \
+             {} distinct, {:.1} s",
             self.runs,
             self.continued,
-            self.stopped,
             self.cuts,
             inside.join(", "),
             self.states,
