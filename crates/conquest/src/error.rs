@@ -406,6 +406,19 @@ pub enum Error {
         /// Bytes free.
         available: u64,
     },
+    /// A volume that has no room for all that the core may have, and the large files of a copy.
+    #[error(
+        "{volume}: has {found} bytes, and the store may need {expected} of it; name a larger volume, \
+         or let the core grow less (--size-max)"
+    )]
+    VolumeTooSmall {
+        /// Its first device.
+        volume: PathBuf,
+        /// Bytes needed.
+        expected: u64,
+        /// Bytes that it has.
+        found: u64,
+    },
     /// A device or a region that the copy does not fit on.
     #[error(
         "{core}: has {found} bytes, the saved region needs {expected}: a region keeps its shape \
@@ -490,6 +503,7 @@ impl Error {
             Error::NoPlace { .. }
             | Error::NoRoom { .. }
             | Error::NoRoomForVolume { .. }
+            | Error::VolumeTooSmall { .. }
             | Error::TooSmall { .. } => libc::ENOSPC,
             Error::Untrusted { .. } => libc::EPERM,
             Error::Medium { .. } | Error::Range { .. } | Error::NotACopy { .. } => libc::EINVAL,

@@ -527,7 +527,7 @@ fn a_volume_is_for_cores_in_ram_and_as_large_as_they() {
         (NewStore { medium: Medium::Ram, ..logged() }, "for cores in RAM"),
         (NewStore { core: disk, ..logged() }, "for cores in RAM"),
         (NewStore { volume: Some(VolumePlace::Size(40 << 20)), ..small() }, "bytes"),
-        (NewStore { volume: Some(VolumePlace::Size(4096)), ..small() }, "small"),
+        (NewStore { volume: Some(VolumePlace::Size(4096)), ..small() }, "larger"),
     ] {
         let error = Store::make(&directory, &new).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
@@ -548,6 +548,35 @@ fn a_volume_is_for_cores_in_ram_and_as_large_as_they() {
     assert_eq!(names(alone(&directory).fs()), ["file"]);
     Store::destroy(&directory, PATIENCE).unwrap();
     assert!(device.exists());
+}
+
+#[test]
+fn a_store_is_not_removed_for_one_that_can_not_be_made() {
+    let place = Temporary::on_disk("kept");
+    let directory = made(&place);
+    let store = alone(&directory);
+    write_file(store.fs(), "file", b"bytes");
+    store.detach().unwrap();
+    let device = place.path().join("device");
+    std::fs::write(&device, vec![0; 1 << 20]).unwrap();
+    let devices =
+        |path: &Path| VolumePlace::Devices { paths: vec![path.to_owned()], mirror: false };
+    for (volume, says) in [
+        (VolumePlace::Size(1 << 60), "for the volume"),
+        (VolumePlace::Size(8 << 20), "bytes"),
+        (devices(&device), "bytes"),
+        (devices(&place.path().join("none")), "none"),
+    ] {
+        let new = NewStore { volume: Some(volume), force: true, ..small() };
+        let error = Store::make(&directory, &new).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+        let store = alone(&directory);
+        assert_eq!(names(store.fs()), ["file"]);
+        store.detach().unwrap();
+    }
+    // What the store that is replaced has counts as free.
+    Store::make(&directory, &NewStore { force: true, ..logged() }).unwrap();
+    assert_eq!(names(alone(&directory).fs()), Vec::<String>::new());
 }
 
 /// How many chunks the log of a store has.

@@ -159,7 +159,7 @@ fn large_files_need_a_volume() {
     let small_one = Some(VolumePlace::Size(64 << 20));
     let error = restore(&copy, &other, RestoreOptions { volume: small_one, ..as_new() });
     let error = error.unwrap_err();
-    assert!(matches!(error, Error::TooSmall { .. }), "{error}");
+    assert!(matches!(error, Error::VolumeTooSmall { .. }), "{error}");
     assert!(!other.exists(), "{error}");
     // Into a store that has none, and has the identity of the saved one.
     Store::destroy(&directory, Duration::from_secs(5)).unwrap();

@@ -28,15 +28,16 @@ const LEAST: u64 = 128 << 20;
 const KEPT_SHARE: u64 = 8;
 const KEPT: u64 = 48 << 20;
 
-/// `new`, with what it leaves open about the volume of the store in `directory` decided.
-pub(crate) fn decided(directory: &Path, new: &NewStore) -> Result<NewStore> {
+/// `new`, with what it leaves open about the volume of the store in `directory` decided; `freed`
+/// bytes are going to be free there besides those that are.
+pub(crate) fn decided(directory: &Path, new: &NewStore, freed: u64) -> Result<NewStore> {
     if new.volume != Some(VolumePlace::Auto) {
         return Ok(new.clone());
     }
     if !is_for_volume(directory, new)? {
         return Ok(NewStore { volume: None, ..new.clone() });
     }
-    let free = Space::of(directory)?.free;
+    let free = Space::of(directory)?.free.saturating_add(freed);
     let share = free / SHARE;
     let size_max = match new.size_max {
         0 => ((machine::memory()? / 2).min(share / TIMES) / GROUP * GROUP).max(GROUP),

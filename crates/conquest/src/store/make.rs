@@ -61,8 +61,11 @@ impl Store {
         let directory = absolute(directory);
         let lock = StoreLock::take(&directory, "making it", PATIENCE)?;
         let made = lock.own(&directory, new.mode, new.owner).and_then(|()| {
-            clear_the_way(&directory, new)?;
-            let new = default_volume::decided(&directory, new)?;
+            // What is clear before anything is removed is told before.
+            let freed = freed_by_replacing(&directory, new)?;
+            let new = default_volume::decided(&directory, new, freed)?;
+            volume::check_asked(&directory, &new, freed)?;
+            clear_the_way(&directory)?;
             let mut maker = Maker::new(&directory, &new);
             // The error to report is the first one.
             maker.make().inspect_err(|_| maker.undo())
@@ -340,12 +343,23 @@ fn sizes(new: &NewStore, file: &CoreFile, medium: Medium) -> Result<(Shape, u64)
     Ok((shape, groups_in(size)))
 }
 
-/// Removes the store that is in `directory`, if it is to be replaced, and what a death left there.
-fn clear_the_way(directory: &Path, new: &NewStore) -> Result<()> {
+/// Bytes that are free in the file system of `directory` when the store there, if there is one, has
+/// been replaced by `new`; refuses that if it is not wanted.
+fn freed_by_replacing(directory: &Path, new: &NewStore) -> Result<u64> {
+    if !directory.join(SETTINGS).exists() {
+        return Ok(0);
+    }
+    if !new.force {
+        return Err(Error::Exists { directory: directory.to_owned() });
+    }
+    let volume = Settings::read(directory).ok().and_then(|settings| settings.volume);
+    let file = volume.filter(volume::is_file);
+    Ok(file.map_or(0, |at| volume::bytes_by_files(directory, &at)))
+}
+
+/// Removes the store that is in `directory`, if there is one, and what a death left there.
+fn clear_the_way(directory: &Path) -> Result<()> {
     if directory.join(SETTINGS).exists() {
-        if !new.force {
-            return Err(Error::Exists { directory: directory.to_owned() });
-        }
         clear_store(directory)?;
     }
     clear_unfinished(directory)

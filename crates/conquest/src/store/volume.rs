@@ -11,7 +11,9 @@ use conquest_pm::media::{Mapped, OsHost};
 
 use super::directory::{self, VOLUME, VOLUME_TWO, partial};
 use super::new::{NewStore, VolumePlace};
+use super::place::Space;
 use super::settings::{Settings, VolumeAt};
+use super::shape::{shape, with_log};
 use crate::error::failed;
 use crate::{Error, Id, Result, machine};
 
@@ -109,6 +111,43 @@ pub(crate) fn make(
     directory::put_in_place(&temporary, &path)
 }
 
+/// Refuses a volume that `new` asks for, for a store in `directory`, of which it is clear that it
+/// can't be made, or is too small for the core. `freed` bytes are going to be free there besides
+/// those that are.
+pub(crate) fn check_asked(directory: &Path, new: &NewStore, freed: u64) -> Result<()> {
+    let (found, name) = match &new.volume {
+        None | Some(VolumePlace::Auto) => return Ok(()),
+        Some(VolumePlace::Size(size)) => {
+            let available = Space::of(directory)?.free.saturating_add(freed);
+            let path = directory.join(VOLUME);
+            if *size > available {
+                return Err(Error::NoRoomForVolume { path, wanted: *size, available });
+            }
+            (*size, path)
+        }
+        Some(VolumePlace::Devices { paths, mirror }) => {
+            let mut lens = Vec::new();
+            for path in paths {
+                check_empty(path, new.force)?;
+                lens.push(open_device(path)?.len());
+            }
+            let least = lens.iter().copied().min().unwrap_or(0);
+            let usable = if *mirror { least } else { lens.iter().sum() };
+            (usable, paths.first().cloned().unwrap_or_default())
+        }
+    };
+    if new.size_max == 0 {
+        // What that is depends on where the core is going to be.
+        return Ok(());
+    }
+    let shape = with_log(shape(new, new.size_max, machine::processors())?);
+    let expected = Geometry::new(shape).map_or(0, |geometry| needed(&geometry));
+    match found >= expected {
+        true => Ok(()),
+        false => Err(Error::VolumeTooSmall { volume: name, expected, found }),
+    }
+}
+
 /// Refuses a device that may hold something, unless that is to be lost.
 fn check_empty(path: &Path, force: bool) -> Result<()> {
     let device = open_device(path)?;
@@ -173,7 +212,7 @@ pub(crate) fn check_size(volume: &Volume, shape: Shape, large: u64) -> Result<()
     let expected = core.saturating_add(large);
     match found >= expected {
         true => Ok(()),
-        false => Err(Error::TooSmall { core: volume.name(), expected, found }),
+        false => Err(Error::VolumeTooSmall { volume: volume.name(), expected, found }),
     }
 }
 
