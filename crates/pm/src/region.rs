@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use conquest_format::geometry::{STATE_GROUPS, SUPERBLOCKS};
 use conquest_format::kind::{Kind, KindTable};
-use conquest_format::superblock::SIZE;
+use conquest_format::superblock::{LOADING, SIZE};
 use conquest_format::{Geometry, WORD};
 
 use crate::attach::{NewRegion, checked_geometry, make};
 use crate::core::{Core, Options};
 use crate::counting::Counting;
-use crate::media::{MapOptions, Mapped, Medium, OsHost, Source};
+use crate::media::{LoadFrom, MapOptions, Mapped, Medium, OsHost, Source};
 use crate::memory::Memory;
 use crate::persist::Request;
 use crate::{Error, Result, superblock};
@@ -104,14 +104,31 @@ fn open<M: Memory>(
 ) -> Result<Arc<Core<M, OsHost>>> {
     let medium = Arc::new(Medium::open(source)?);
     let path = medium.path().to_owned();
-    let geometry = look(&medium, &path)?;
-    let host = OsHost::new(Arc::clone(&medium), &geometry)?;
-    let map = MapOptions {
-        write_back: access.write_back,
-        shield: access.shield.then(|| geometry.volatile()),
-        ..MapOptions::default()
+    let (mut geometry, mut is_loading) = look(&medium, &path)?;
+    let memory = loop {
+        let load_from = match (is_loading, &options.fill) {
+            (false, _) => None,
+            (true, Some(fill)) => {
+                let (medium, fill) = (Arc::clone(&medium), Arc::clone(fill));
+                Some(LoadFrom { medium, geometry: geometry.clone(), fill })
+            }
+            (true, None) => return Err(Error::Loading { path }),
+        };
+        let map = MapOptions {
+            write_back: access.write_back,
+            shield: access.shield.then(|| geometry.volatile()),
+            load_from,
+            ..MapOptions::default()
+        };
+        let memory = Mapped::map(&medium, geometry.len(), &map);
+        let was_loading = is_loading;
+        (geometry, is_loading) = look(&medium, &path)?;
+        // The table that was to be mapped may be gone.
+        if was_loading == is_loading {
+            break memory?;
+        }
     };
-    let memory = Mapped::map(&medium, geometry.len(), &map)?;
+    let host = OsHost::new(Arc::clone(&medium), &geometry)?;
     Core::attach(wrap(memory, &geometry), host, &path, kinds, options)
 }
 
@@ -126,8 +143,9 @@ fn refuse_existing(medium: &Medium) -> Result<()> {
     }
 }
 
-/// Looks at a file before mapping it: what it is, and whether all of it is there.
-fn look(medium: &Medium, path: &Path) -> Result<Geometry> {
+/// Looks at a file before mapping it: what it is, whether all of it is there, and whether it has a
+/// residency table.
+fn look(medium: &Medium, path: &Path) -> Result<(Geometry, bool)> {
     let superblock = superblock::choose(path, &peek_superblocks(medium)?)?;
     let geometry = Geometry::new(superblock.shape).ok_or(Error::Corrupt {
         what: "superblock",
@@ -142,7 +160,7 @@ fn look(medium: &Medium, path: &Path) -> Result<Geometry> {
     if found < expected {
         return Err(Error::Truncated { path: path.to_owned(), expected, found });
     }
-    Ok(geometry)
+    Ok((geometry, superblock.features_incompatible & LOADING != 0))
 }
 
 fn peek_superblocks(medium: &Medium) -> Result<[[u8; SIZE]; 2]> {

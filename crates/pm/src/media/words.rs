@@ -5,9 +5,10 @@ use core::time::Duration;
 
 use conquest_format::{Offset, WORD};
 
-use super::mapped::{Mapped, Window};
+use super::mapped::Mapped;
 use super::shield::Shield;
 use super::sigbus::Reason;
+use super::window::Window;
 use super::{copy, futex};
 use crate::memory::{Memory, Wake};
 #[cfg(target_arch = "x86_64")]
@@ -87,6 +88,18 @@ impl Memory for Mapped {
 
     fn rejoin(&self) -> crate::Result<bool> {
         self.map_again()
+    }
+
+    fn is_loading(&self) -> bool {
+        self.progress().is_some()
+    }
+
+    fn found_table(&self, is_there: bool, life: u32) -> crate::Result<()> {
+        Mapped::found_table(self, is_there, life)
+    }
+
+    fn drop_table(&self, len: u64) -> crate::Result<()> {
+        Mapped::drop_table(self, len)
     }
 
     fn make_ready(&self, at: Offset, len: u64) {
@@ -291,34 +304,76 @@ impl Memory for Mapped {
 }
 
 impl Mapped {
-    /// The word at `at`, if it is aligned and in `window`; otherwise the mapping has failed.
+    /// The word at `at`, if it is aligned and in `window`, loaded first if need be; otherwise the
+    /// mapping has failed.
     #[inline]
-    fn word(&self, at: Offset, window: Window) -> Option<&AtomicU64> {
+    fn word(&self, at: Offset, window: &Window) -> Option<&AtomicU64> {
+        let (start, words) = window.now();
         // The rotation turns a number that is no multiple of 8 into one far out of bounds.
-        let index = at.bytes().wrapping_sub(window.start).rotate_right(3);
-        if index < window.words {
+        let index = at.bytes().wrapping_sub(start).rotate_right(3);
+        if index < words || self.may_touch_word(at, window) {
             // SAFETY: the word is aligned, as `base` and the offset are, and inside the mapping,
             // which lives as long as self. It is touched only by atomics, by this process and by
-            // others, or by the copies of whole words in `copy`. A word of a window that is
-            // mapped for reading only is never stored to, and 8-byte loads don't store.
+            // others, or by the copies of whole words in `copy`; who loads its page stores into it
+            // through the file before anybody may come here. A word of a window that is mapped for
+            // reading only is never stored to, and 8-byte loads don't store.
             return Some(unsafe {
                 AtomicU64::from_ptr(self.address_of(at.bytes()).cast().as_ptr())
             });
         }
-        self.refuse(at);
         None
     }
 
-    /// The address of `len` bytes at `at`, if they are in `window`; otherwise the mapping has
-    /// failed.
+    /// The address of `len` bytes at `at`, if they are in `window`, loaded first if need be;
+    /// otherwise the mapping has failed.
     #[inline]
-    fn span(&self, at: Offset, len: u64, window: Window) -> Option<*mut u8> {
-        let inside = at.bytes().wrapping_sub(window.start);
-        if inside <= window.len && len <= window.len - inside {
+    fn span(&self, at: Offset, len: u64, window: &Window) -> Option<*mut u8> {
+        let (start, words) = window.now();
+        let inside = at.bytes().wrapping_sub(start);
+        let bytes = words * WORD;
+        let is_open = inside <= bytes && len <= bytes - inside;
+        if is_open || self.may_touch(at, len, window) {
             return Some(self.base().wrapping_add(at.bytes() as usize));
         }
-        self.refuse(at);
         None
+    }
+
+    /// Whether `len` bytes at `at` are in `window` once all is resident, and are resident now: they
+    /// are loaded if need be. Otherwise the mapping has failed.
+    #[cold]
+    fn may_touch(&self, at: Offset, len: u64, window: &Window) -> bool {
+        if !window.has(at.bytes(), len) {
+            self.refuse(at);
+            return false;
+        }
+        match self.make_resident(at.bytes()..at.bytes() + len) {
+            Ok(()) => true,
+            Err(reason) => {
+                self.fail(reason);
+                false
+            }
+        }
+    }
+
+    #[cold]
+    fn may_touch_word(&self, at: Offset, window: &Window) -> bool {
+        if !at.is_aligned(WORD) {
+            self.refuse(at);
+            return false;
+        }
+        self.may_touch(at, WORD, window)
+    }
+
+    /// A word of the residency table; none if that is not mapped.
+    pub(super) fn table_word(&self, at: Offset) -> Option<&AtomicU64> {
+        let table = self.bytes()..self.bytes_mapped();
+        if !at.is_aligned(WORD) || !table.contains(&at.bytes()) {
+            return None;
+        }
+        // SAFETY: the word is aligned, as `base` and the offset are, and inside the mapping, whose
+        // length is a multiple of a page, and which lives as long as self. It is mapped for storing
+        // whatever the region is, and touched only by atomics, in this process and in others.
+        Some(unsafe { AtomicU64::from_ptr(self.address_of(at.bytes()).cast().as_ptr()) })
     }
 
     #[cold]
