@@ -86,12 +86,16 @@ impl Geometry {
 pub fn pages_in(ranges: &[Range<u64>], group: u64) -> GroupPages {
     let (start, end) = (group * GROUP, (group + 1) * GROUP);
     let mut pages = [0; GROUP_WORDS];
-    for range in ranges {
-        let (from, to) = (range.start.max(start), range.end.min(end));
-        for page in (from / PAGE)..(to.max(from)).div_ceil(PAGE) {
-            if let Some(word) = pages.get_mut((page % GROUP_PAGES / 64) as usize) {
-                *word |= 1 << (page % 64);
-            }
+    for range in ranges.iter().filter(|range| range.start < end && range.end > start) {
+        let (from, to) = (range.start.max(start) - start, range.end.min(end) - start);
+        let (from, to) = (from / PAGE, to.div_ceil(PAGE));
+        for (word, first) in pages.iter_mut().zip((0..).step_by(64)) {
+            let below = |page: u64| match page.saturating_sub(first) {
+                0 => 0,
+                count @ 1..64 => (1 << count) - 1,
+                _ => u64::MAX,
+            };
+            *word |= below(to) & !below(from);
         }
     }
     pages

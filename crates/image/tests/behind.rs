@@ -1,5 +1,5 @@
-//! A core that is brought back of its volume and used before all of it is there: it is as if all had
-//! been there, whatever is done meanwhile, and whenever the power is cut.
+//! A core that is brought back of its volume and used before all of it is there: it is as if all
+//! had been there, whatever is done meanwhile, and whenever the power is cut.
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
 use std::os::fd::OwnedFd;

@@ -2,19 +2,23 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use conquest_format::geometry::{STATE_GROUPS, SUPERBLOCKS};
 use conquest_format::kind::{Kind, KindTable};
-use conquest_format::superblock::{LOADING, SIZE};
+use conquest_format::superblock::{LOADING, SIZE, Superblock};
 use conquest_format::{Geometry, WORD};
 
 use crate::attach::{NewRegion, checked_geometry, make};
 use crate::core::{Core, Options};
 use crate::counting::Counting;
-use crate::media::{LoadFrom, MapOptions, Mapped, Medium, OsHost, Source};
+use crate::media::{Fill, LoadFrom, MapOptions, Mapped, Medium, OsHost, Source};
 use crate::memory::Memory;
 use crate::persist::Request;
 use crate::{Error, Result, superblock};
+
+/// Threads that load what is not resident of a region that nobody uses meanwhile.
+const LOADERS: usize = 4;
 
 /// How a process works on a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -92,6 +96,32 @@ impl CountedRegion {
             Counting::new(memory, geometry, is_content)
         })
     }
+}
+
+/// Loads all that is not resident of the region on `medium`, of the layout `geometry`, from `fill`.
+/// The caller has the lock for attaching, and nobody is attached: so the region has no residency
+/// table then.
+///
+/// # Errors
+/// [`Error::NotLoaded`], and what the system refuses.
+pub fn load_held(medium: &Arc<Medium>, geometry: &Geometry, fill: Arc<dyn Fill>) -> Result<()> {
+    let from = LoadFrom { medium: Arc::clone(medium), geometry: geometry.clone(), fill };
+    let map = MapOptions { load_from: Some(from), ..MapOptions::default() };
+    let memory = Mapped::map(medium, geometry.len(), &map)?;
+    memory.load_groups(&memory.groups_to_load(), LOADERS, &AtomicBool::new(false))?;
+    let failed = |reason| Err(Error::Failed { reason });
+    if let Some(reason) = memory.failed() {
+        return failed(reason);
+    }
+    if !memory.complete_loading() {
+        return failed("its residency table is damaged");
+    }
+    let found = superblock::choose(medium.path(), &superblock::read(&memory))?;
+    let sequence = superblock::next_sequence(&found)?;
+    let features_incompatible = found.features_incompatible & !LOADING;
+    superblock::write(&memory, &Superblock { sequence, features_incompatible, ..found });
+    let groups = memory.load(STATE_GROUPS, Ordering::Relaxed).min(geometry.shape().max_groups);
+    Memory::drop_table(&memory, geometry.len_at(groups))
 }
 
 /// Attaches the region on `source` by what `wrap` makes of its mapping.

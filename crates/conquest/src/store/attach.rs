@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use conquest_pm::core::DurableMaker;
-use conquest_pm::media::{Mapped, OsHost};
+use conquest_pm::media::{Fill, Mapped, OsHost};
 use conquest_pm::{Access, Holder, Options};
 
 use super::backing::{self, Backing};
 use super::directory::SETTINGS;
 use super::keeper::Program;
 use super::large::LargeSpace;
+use super::loading::{OfVolume, may_lack};
 use super::lock::{StoreLock, absolute};
 use super::settings::{Settings, is_absent};
 use super::sync_mode::SyncMode;
@@ -37,16 +38,23 @@ impl Store {
         let home = live::home(&directory, &settings)?;
         // What can't be written is found out again by the next one.
         let _settled = switch::settle(&directory, &mut settings);
-        let was_brought_back = bring_back::if_missing(&directory, &mut settings)?;
+        let backing =
+            settings.volume.clone().map(|at| Backing::new(&directory, at, how.keeper.clone()));
+        let image = bring_back::if_missing(&directory, &mut settings)?;
+        let was_brought_back = image.is_some();
+        // What has it open if nothing comes of this.
+        let opened = Opened(backing.as_deref());
+        if let (Some(backing), Some(image)) = (&backing, image) {
+            backing.keep(image);
+        }
         let found = live::find(&directory, &settings, how.adopt)?;
         if !how.adopt {
             live::refuse_torn(&directory, &settings, &found)?;
         }
         let access = Access { write_back: how.write_back, shield: how.shield };
-        let backing =
-            settings.volume.clone().map(|at| Backing::new(&directory, at, how.keeper.clone()));
         let options = Options {
             make_durable: make_durable(backing.as_ref(), &found),
+            fill: fill(backing.as_ref(), &found)?,
             on_slow: how.on_slow.clone().map(|told| -> Box<dyn Fn(Holder) + Send + Sync> {
                 Box::new(move |holder| told(holder))
             }),
@@ -84,6 +92,8 @@ impl Store {
             // Before anybody can look who has it attached, to have the store for himself.
             fs.core().become_keeper();
         }
+        // From here on it is closed when the store is detached.
+        core::mem::forget(opened);
         // It attaches the store, too.
         drop(lock);
         if let Some(backing) = &backing {
@@ -91,6 +101,27 @@ impl Store {
         }
         let attachment = Arc::new(Attachment::new(fs, found.path, settings.uuid, backing));
         Ok(Store { directory, settings, swap, was_dirty, was_brought_back, attachment })
+    }
+}
+
+/// A volume that is closed if the store is not attached after all.
+struct Opened<'b>(Option<&'b Backing>);
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        // The error to report is the first one.
+        let _closed = self.0.map(|backing| backing.close(Some(0)));
+    }
+}
+
+/// What the core that was `found` is loaded from, if not all of it is there: it is open.
+fn fill(backing: Option<&Arc<Backing>>, found: &live::Found) -> Result<Option<Arc<dyn Fill>>> {
+    match backing {
+        Some(backing) if may_lack(&found.superblock) => {
+            backing.image_of(0)?;
+            Ok(Some(Arc::new(OfVolume(Arc::clone(backing)))))
+        }
+        _ => Ok(None),
     }
 }
 
