@@ -96,7 +96,7 @@ impl<M: Memory, H: Host> Image<M, H> {
             block = first.saturating_add(count).min(end).next_multiple_of(8);
             while at < block {
                 let mut bytes = vec![0; (AT_ONCE.min((block - at) * 512)) as usize];
-                self.volume.read(at, &mut bytes)?;
+                self.volume.read_once(at, &mut bytes)?;
                 for (index, page) in (0..).zip(bytes.as_chunks::<{ PAGE as usize }>().0) {
                     let place = Offset::new(at * 512 + index * PAGE);
                     refused += u64::from(!replay.put_page(place, page)?);

@@ -93,7 +93,7 @@ impl Store {
             fs.core().become_keeper();
         }
         // From here on it is closed when the store is detached.
-        core::mem::forget(opened);
+        opened.stays();
         // It attaches the store, too.
         drop(lock);
         if let Some(backing) = &backing {
@@ -106,6 +106,13 @@ impl Store {
 
 /// A volume that is closed if the store is not attached after all.
 struct Opened<'b>(Option<&'b Backing>);
+
+impl Opened<'_> {
+    /// It is attached.
+    fn stays(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for Opened<'_> {
     fn drop(&mut self) {
