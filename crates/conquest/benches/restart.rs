@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use conquest::{Attach, KeeperProgram, NewStore, Placement, Store, SyncMode, VolumePlace};
+use conquest::{Attach, KeeperProgram, NewStore, Placement, Store, VolumePlace};
 use conquest_testkit::Rng;
 use rustix::fs::{Advice, fadvise};
 
@@ -71,12 +71,12 @@ fn make(directory: &Path, plan: &Plan) -> u64 {
     let new = NewStore {
         size_max: core + core / 4,
         volume: Some(VolumePlace::Size(core * 2 + (128 << 20))),
-        sync: Some(SyncMode::Fsync),
         placement: Placement { threshold: 1 << 30, ..Placement::default() },
         ..NewStore::default()
     };
     Store::make(directory, &new).unwrap();
     let store = attach(directory);
+    let mut keeper = keeper(directory);
     let (files, len) = (store.files().unwrap(), plan.size / plan.files.max(1));
     let bytes = vec![7; len as usize];
     for number in 0..plan.files {
@@ -87,6 +87,7 @@ fn make(directory: &Path, plan: &Plan) -> u64 {
     }
     drop(files);
     store.detach().unwrap();
+    keeper.wait().unwrap();
     len
 }
 

@@ -151,10 +151,12 @@ fn open<M: Memory>(
             ..MapOptions::default()
         };
         let memory = Mapped::map(&medium, geometry.len(), &map);
-        let was_loading = is_loading;
-        (geometry, is_loading) = look(&medium, &path)?;
+        if !is_loading {
+            break memory?;
+        }
         // The table that was to be mapped may be gone.
-        if was_loading == is_loading {
+        (geometry, is_loading) = look(&medium, &path)?;
+        if is_loading {
             break memory?;
         }
     };

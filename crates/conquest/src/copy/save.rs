@@ -59,10 +59,11 @@ pub fn save(directory: &Path, to: &Path, options: SaveOptions<'_>) -> Result<Sav
     live::home(&directory, &settings)?;
     switch::settle(&directory, &mut settings)?;
     let image = bring_back::if_missing(&directory, &mut settings)?;
-    let held = whole(&directory, &settings, image, |path, fill| quiet(&directory, path, fill))?;
-    let found = live::find(&directory, &settings, false)?;
-    live::refuse_torn(&directory, &settings, &found)?;
-    let saved = save_held(&directory, &held, &settings, found.live, &to, options);
+    let (held, live) = whole(&directory, &settings, image, |found, fill| {
+        live::refuse_torn(&directory, &settings, &found)?;
+        Ok((quiet(&directory, &found.path, fill)?, found.live))
+    })?;
+    let saved = save_held(&directory, &held, &settings, live, &to, options);
     match &saved {
         // What was done is of use to the next call.
         Ok(_) | Err(Error::Cancelled | Error::Busy { .. }) => {}

@@ -58,6 +58,9 @@ impl Fill for Nothing {
 /// whether that is done, and not stopped by `stop`.
 pub(crate) fn load_behind(core: &Region, stop: &AtomicBool) -> Result<bool> {
     let memory = core.memory();
+    if memory.progress().is_none() {
+        return Ok(true);
+    }
     let first = core.geometry().page(0).bytes() / GROUP;
     // The tables say what is where in the heap.
     let (heap, tables): (Vec<u64>, Vec<u64>) =

@@ -31,9 +31,9 @@ impl Store {
         let mut settings = Settings::read(&directory)?;
         switch::settle(&directory, &mut settings)?;
         let image = bring_back::if_missing(&directory, &mut settings)?;
-        whole(&directory, &settings, image, |path, fill| {
+        whole(&directory, &settings, image, |found, fill| {
             // Whatever comes of it, nobody is held off any longer.
-            region::hold(path, patience, fill).map(drop)
+            region::hold(&found.path, patience, fill).map(drop)
         })
     }
 }
@@ -44,7 +44,7 @@ pub(crate) fn whole<T>(
     directory: &Path,
     settings: &Settings,
     image: Option<Arc<Image>>,
-    hold: impl FnOnce(&Path, Option<Arc<dyn Fill>>) -> Result<T>,
+    hold: impl FnOnce(live::Found, Option<Arc<dyn Fill>>) -> Result<T>,
 ) -> Result<T> {
     let mut image = image;
     let work = || {
@@ -56,7 +56,7 @@ pub(crate) fn whole<T>(
             image = Some(Arc::new(volume::open_image(directory, at)?));
         }
         let fill = image.as_ref().map(|image| -> Arc<dyn Fill> { Arc::<Image>::clone(image) });
-        hold(&found.path, fill)
+        hold(found, fill)
     };
     let done = work();
     // The error to report is the first one; and what was read of it is right.
