@@ -2,7 +2,8 @@
 //! whose core is in RAM and on a volume, to ask for the first file, to read a file, and until all
 //! of the core is there.
 //!
-//! `cargo bench -p conquest --bench restart -- [--size BYTES] [--files COUNT] [--cuts COUNT] [PLACE]`
+//! `cargo bench -p conquest --bench restart -- [--size BYTES] [--files COUNT] [--cuts COUNT]
+//! [PLACE]`
 //!
 //! The store is made in PLACE, a directory on a disk, `/var/tmp` if none is named, and removed. It
 //! has files of `size / files` bytes, in directories of 1,000. Before each cut the kernel is asked

@@ -14,7 +14,7 @@ use super::keeper::Program;
 use super::large::LargeSpace;
 use super::loading::{OfVolume, may_lack};
 use super::lock::{StoreLock, absolute};
-use super::settings::{Settings, is_absent};
+use super::settings::{Home, Live, Settings, is_absent};
 use super::sync_mode::SyncMode;
 use super::{Attach, Store, bring_back, live, make, region, switch};
 use crate::error::failed;
@@ -77,16 +77,7 @@ impl Store {
         };
         let is_synchronous = settings.volume.as_ref().is_some_and(|at| at.sync == SyncMode::Always);
         let fs = if is_synchronous { fs.synchronous() } else { fs };
-        let is_news = settings.live != found.live || settings.next.is_some();
-        if is_news || settings.home != home {
-            (settings.live, settings.next, settings.home) = (found.live, None, home);
-            let written = settings.write(&directory);
-            // Only what was asked for must be written: the rest is found out again next time, by
-            // whoever may write.
-            if how.adopt {
-                written?;
-            }
-        }
+        note(&directory, &mut settings, found.live, home, how.adopt)?;
         let was_dirty = !found.superblock.clean;
         if how.keeper == Program::This {
             // Before anybody can look who has it attached, to have the store for himself.
@@ -102,6 +93,24 @@ impl Store {
         let attachment = Arc::new(Attachment::new(fs, found.path, settings.uuid, backing));
         Ok(Store { directory, settings, swap, was_dirty, was_brought_back, attachment })
     }
+}
+
+/// Notes which core is the live one, and where the store in `directory` is at home, if that is not
+/// known: it is found out again next time, unless it `must` be written.
+fn note(
+    directory: &Path,
+    settings: &mut Settings,
+    live: Live,
+    home: Home,
+    must: bool,
+) -> Result<()> {
+    let is_known = settings.live == live && settings.next.is_none() && settings.home == home;
+    if is_known {
+        return Ok(());
+    }
+    (settings.live, settings.next, settings.home) = (live, None, home);
+    let written = settings.write(directory);
+    if must { written } else { Ok(()) }
 }
 
 /// A volume that is closed if the store is not attached after all.

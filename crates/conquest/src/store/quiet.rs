@@ -14,10 +14,9 @@ use super::{Store, bring_back, live, region, switch};
 use crate::Result;
 
 impl Store {
-    /// Sees to it that all of the core of the store in `directory` is there, and that its keeper has
-    /// left.
-    /// Waits up to `patience` for others. A store without a volume is left as it is, whatever is
-    /// wrong with it, and so is one that others have attached.
+    /// Sees to it that all of the core of the store in `directory` is there, and that its keeper
+    /// has left. Waits up to `patience` for others. A store without a volume is left as it is,
+    /// whatever is wrong with it, and so is one that others have attached.
     ///
     /// # Errors
     /// Why the core can't be brought back of the volume.
@@ -38,8 +37,8 @@ impl Store {
     }
 }
 
-/// Calls `hold` with the core of the store in `directory`, and what it can be loaded from if not all
-/// of it is there: its `image`, if that is open already.
+/// Calls `hold` with the core of the store in `directory`, and what it can be loaded from if not
+/// all of it is there: its `image`, if that is open already.
 pub(crate) fn whole<T>(
     directory: &Path,
     settings: &Settings,
