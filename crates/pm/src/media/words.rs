@@ -43,13 +43,13 @@ impl Mapped {
     /// persistent part.
     #[inline]
     fn put_within_word(&self, at: u64, from: usize, bytes: &[u8]) {
-        if let Some(word) = self.word(Offset::new(at), self.puts()) {
+        self.on_word(Offset::new(at), self.puts(), (), |word| {
             let mut value = word.load(Ordering::Relaxed).to_ne_bytes();
             for (old, new) in value.iter_mut().skip(from).zip(bytes) {
                 *old = *new;
             }
             word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
-        }
+        });
     }
 
     /// Splits `len` bytes at `at` into the end of a word, whole words, and the start of a word;
@@ -109,10 +109,7 @@ impl Memory for Mapped {
 
     #[inline]
     fn load(&self, at: Offset, order: Ordering) -> u64 {
-        match self.word(at, self.loads()) {
-            Some(word) => u64::from_le(word.load(for_load(order))),
-            None => 0,
-        }
+        self.on_word(at, self.loads(), 0, move |word| u64::from_le(word.load(for_load(order))))
     }
 
     #[inline]
@@ -150,9 +147,9 @@ impl Memory for Mapped {
 
     #[inline]
     fn store(&self, at: Offset, value: u64, order: Ordering) {
-        if let Some(word) = self.word(at, self.stores()) {
-            word.store(value.to_le(), for_store(order));
-        }
+        self.on_word(at, self.stores(), (), move |word| {
+            word.store(value.to_le(), for_store(order))
+        });
     }
 
     #[inline]
@@ -164,16 +161,14 @@ impl Memory for Mapped {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64> {
-        match self.word(at, self.stores()) {
-            Some(word) => word
-                .compare_exchange(current.to_le(), new.to_le(), success, for_load(failure))
+        // What a load finds out of bounds. That the exchange "succeeds" if 0 was expected keeps
+        // nobody trying for ever; the region has failed.
+        let otherwise = if current == 0 { Ok(0) } else { Err(0) };
+        self.on_word(at, self.stores(), otherwise, move |word| {
+            word.compare_exchange(current.to_le(), new.to_le(), success, for_load(failure))
                 .map(u64::from_le)
-                .map_err(u64::from_le),
-            // What a load finds out of bounds. That the exchange "succeeds" if 0 was expected
-            // keeps nobody trying for ever; the region has failed.
-            None if current == 0 => Ok(0),
-            None => Err(0),
-        }
+                .map_err(u64::from_le)
+        })
     }
 
     #[inline]
@@ -187,37 +182,30 @@ impl Memory for Mapped {
     }
 
     fn wait(&self, at: Offset, expected: u32, timeout: Duration) -> Wake {
-        match self.word(at, self.stores()) {
-            Some(word) => futex::wait(word, expected, timeout),
-            None => Wake::Woken,
-        }
+        self.on_word(at, self.stores(), Wake::Woken, |word| futex::wait(word, expected, timeout))
     }
 
     fn wake(&self, at: Offset, count: u32) {
-        if let Some(word) = self.word(at, self.stores()) {
-            futex::wake(word, count);
-        }
+        self.on_word(at, self.stores(), (), move |word| futex::wake(word, count));
     }
 
     #[inline]
     fn put(&self, at: Offset, value: u64, order: Ordering) {
-        if let Some(word) = self.word(at, self.puts()) {
-            word.store(value.to_le(), for_store(order));
-        }
+        self.on_word(at, self.puts(), (), move |word| word.store(value.to_le(), for_store(order)));
     }
 
     #[inline]
     fn put_or(&self, at: Offset, bits: u64) {
-        if let Some(word) = self.word(at, self.puts()) {
+        self.on_word(at, self.puts(), (), move |word| {
             word.fetch_or(bits.to_le(), Ordering::AcqRel);
-        }
+        });
     }
 
     #[inline]
     fn put_and_not(&self, at: Offset, bits: u64) {
-        if let Some(word) = self.word(at, self.puts()) {
+        self.on_word(at, self.puts(), (), move |word| {
             word.fetch_and(!bits.to_le(), Ordering::AcqRel);
-        }
+        });
     }
 
     #[inline]
@@ -304,24 +292,60 @@ impl Memory for Mapped {
 }
 
 impl Mapped {
-    /// The word at `at`, if it is aligned and in `window`, loaded first if need be; otherwise the
-    /// mapping has failed.
+    /// What `act` does with the word at `at`, if that is aligned and in `window`, and is loaded
+    /// first if need be. Otherwise the mapping has failed, and this is what is returned.
     #[inline]
-    fn word(&self, at: Offset, window: &Window) -> Option<&AtomicU64> {
+    fn on_word<T>(
+        &self,
+        at: Offset,
+        window: &Window,
+        otherwise: T,
+        act: impl FnOnce(&AtomicU64) -> T,
+    ) -> T {
         let (start, words) = window.now();
         // The rotation turns a number that is no multiple of 8 into one far out of bounds.
         let index = at.bytes().wrapping_sub(start).rotate_right(3);
-        if index < words || self.may_touch_word(at, window) {
-            // SAFETY: the word is aligned, as `base` and the offset are, and inside the mapping,
-            // which lives as long as self. It is touched only by atomics, by this process and by
-            // others, or by the copies of whole words in `copy`; who loads its page stores into it
-            // through the file before anybody may come here. A word of a window that is mapped for
-            // reading only is never stored to, and 8-byte loads don't store.
-            return Some(unsafe {
-                AtomicU64::from_ptr(self.address_of(at.bytes()).cast().as_ptr())
-            });
+        if index < words {
+            // SAFETY: aligned, and inside the mapping, as the window is.
+            return act(unsafe { self.word(at) });
         }
-        None
+        self.on_cold_word(at, window, otherwise, act)
+    }
+
+    /// The same for what has to be looked at. By itself, so that others pay nothing for it.
+    #[cold]
+    #[inline(never)]
+    fn on_cold_word<T>(
+        &self,
+        at: Offset,
+        window: &Window,
+        otherwise: T,
+        act: impl FnOnce(&AtomicU64) -> T,
+    ) -> T {
+        if !at.is_aligned(WORD) {
+            self.refuse(at);
+            return otherwise;
+        }
+        if !self.may_touch(at, WORD, window) {
+            return otherwise;
+        }
+        // SAFETY: aligned, and inside the mapping, as all is that the window can have.
+        act(unsafe { self.word(at) })
+    }
+
+    /// The word at `at`.
+    ///
+    /// # Safety
+    /// `at` is aligned, and the word inside the mapping. To store to it, it is in a window of
+    /// what is mapped for storing.
+    #[inline]
+    unsafe fn word(&self, at: Offset) -> &AtomicU64 {
+        // SAFETY: the word is aligned, as `base` and the offset are, and inside the mapping, which
+        // lives as long as self. It is touched only by atomics, by this process and by others, or
+        // by the copies of whole words in `copy`; who loads its page stores into it through the
+        // file before anybody may come here. A word of a window that is mapped for reading only is
+        // never stored to, and 8-byte loads don't store.
+        unsafe { AtomicU64::from_ptr(self.address_of(at.bytes()).cast().as_ptr()) }
     }
 
     /// The address of `len` bytes at `at`, if they are in `window`, loaded first if need be;
@@ -353,15 +377,6 @@ impl Mapped {
                 false
             }
         }
-    }
-
-    #[cold]
-    fn may_touch_word(&self, at: Offset, window: &Window) -> bool {
-        if !at.is_aligned(WORD) {
-            self.refuse(at);
-            return false;
-        }
-        self.may_touch(at, WORD, window)
     }
 
     /// A word of the residency table; none if that is not mapped.
