@@ -38,6 +38,20 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.read(block, into)
     }
 
+    /// [`Self::read`], for who reads it once: whole units are left out of the cache, which others
+    /// have a better use for.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_once(&self, block: u64, into: &mut [u8]) -> Result<()> {
+        let (per, len) = (self.layout.unit / BLOCK, into.len() as u64);
+        if !len.is_multiple_of(self.layout.unit) || !block.is_multiple_of(per) {
+            return self.read(block, into);
+        }
+        self.check_blocks(block, len / BLOCK)?;
+        self.read_units_anew(block / per, into)
+    }
+
     /// How many units from `behind` on are to be read with those from `unit` on.
     fn units_ahead(&self, unit: u64, behind: u64) -> Result<u64> {
         if unit < BEFORE || self.is_at_hand(behind - 1)? {

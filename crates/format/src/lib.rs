@@ -26,6 +26,7 @@ pub mod kind;
 pub mod log;
 mod offset;
 pub mod pointer;
+pub mod residency;
 pub mod saved;
 pub mod superblock;
 pub mod volatile;

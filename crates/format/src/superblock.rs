@@ -24,8 +24,11 @@ pub const CLEAN: u32 = 0x434C_4541;
 pub const DIRTY: u32 = 0x4449_5254;
 /// Incompatible feature: the region has a log.
 pub const LOGGED: u64 = 1;
+/// Incompatible feature: a region with a log is loaded from its image on a volume, and has a
+/// [residency table](crate::residency), which says what is there.
+pub const LOADING: u64 = 2;
 /// Incompatible features that this crate knows. It knows none of the other two kinds yet.
-pub const FEATURES_KNOWN: u64 = LOGGED;
+pub const FEATURES_KNOWN: u64 = LOGGED | LOADING;
 
 /// A superblock copy as it stands on the medium.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -174,6 +177,10 @@ impl RawSuperblock {
         if (shape.log != 0) != (self.features_incompatible.get() & LOGGED != 0) {
             return field(core::mem::offset_of!(Self, log), shape.log.into());
         }
+        let features = self.features_incompatible.get();
+        if shape.log == 0 && features & LOADING != 0 {
+            return field(core::mem::offset_of!(Self, features_incompatible), features);
+        }
         if !shape.is_valid() {
             return field(core::mem::offset_of!(Self, max_groups), shape.max_groups);
         }
@@ -308,6 +315,8 @@ mod tests {
         let mut newer = superblock();
         newer.features_incompatible = 4;
         assert_eq!(newer.to_raw().check(), Err(Defect::Features(4)));
+        newer.features_incompatible = LOADING;
+        assert!(matches!(newer.to_raw().check(), Err(Defect::Field(32, LOADING))));
         newer = superblock();
         newer.shape.lanes = 0;
         assert!(matches!(newer.to_raw().check(), Err(Defect::Field(..))));

@@ -150,12 +150,12 @@ impl<M: Memory, H: Host> Image<M, H> {
 
     fn read_part(&self, at: u64) -> Result<(PartHeader, Vec<u8>)> {
         let mut first = vec![0; UNIT as usize];
-        self.volume.read(LOG + at, &mut first)?;
+        self.volume.read_once(LOG + at, &mut first)?;
         let damaged = |defect| self.damaged(at, defect);
         let found = first.first_chunk().map(PartHeader::from_bytes);
         let (header, sum) = found.unwrap_or(Err(ImageDefect::Magic)).map_err(damaged)?;
         let mut bytes = vec![0; (header.blocks() * BLOCK) as usize];
-        self.volume.read(LOG + at, &mut bytes)?;
+        self.volume.read_once(LOG + at, &mut bytes)?;
         let body = bytes.get(PART_HEADER..PART_HEADER + header.bytes as usize);
         let body = body.unwrap_or_default();
         header.check(body, sum).map_err(damaged)?;

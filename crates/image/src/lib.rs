@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod behind;
 mod checkpoint;
 mod epoch;
 mod error;

@@ -20,7 +20,7 @@ const AT_ONCE: u64 = 1 << 20;
 /// What was restored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Restored {
-    /// Pages of the image.
+    /// Pages of the image that were put there.
     pub pages: u64,
     /// Records of the log.
     pub records: u64,
@@ -30,10 +30,10 @@ pub struct Restored {
 
 /// What the log says besides the image.
 #[derive(Default)]
-struct Logged {
+pub(crate) struct Logged {
     /// Pages of which the log has the bytes, and no later epoch has written to the image.
-    pages: Copied,
-    fragments: Vec<u8>,
+    pub(crate) pages: Copied,
+    pub(crate) fragments: Vec<u8>,
 }
 
 impl<M: Memory, H: Host> Image<M, H> {
@@ -96,7 +96,7 @@ impl<M: Memory, H: Host> Image<M, H> {
             block = first.saturating_add(count).min(end).next_multiple_of(8);
             while at < block {
                 let mut bytes = vec![0; (AT_ONCE.min((block - at) * 512)) as usize];
-                self.volume.read(at, &mut bytes)?;
+                self.volume.read_once(at, &mut bytes)?;
                 for (index, page) in (0..).zip(bytes.as_chunks::<{ PAGE as usize }>().0) {
                     let place = Offset::new(at * 512 + index * PAGE);
                     refused += u64::from(!replay.put_page(place, page)?);
@@ -108,7 +108,8 @@ impl<M: Memory, H: Host> Image<M, H> {
         Ok(refused)
     }
 
-    fn logged(&self, root: &Root) -> Result<Logged> {
+    /// What the log of `root` says.
+    pub(crate) fn logged(&self, root: &Root) -> Result<Logged> {
         let mut logged = Logged::default();
         let mut all: BTreeMap<Offset, Box<[u8; PAGE as usize]>> = BTreeMap::new();
         self.epochs(root, |_, epoch| {

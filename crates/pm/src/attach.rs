@@ -14,7 +14,7 @@ use std::time::Duration;
 use conquest_format::geometry::{STATE, STATE_CHUNKS, STATE_GROUPS, Shape};
 use conquest_format::kind::KindTable;
 use conquest_format::log::{CHUNKS_MAX, CHUNKS_PER_LANE};
-use conquest_format::superblock::{LIVE_PROTOCOL, LOGGED, Superblock};
+use conquest_format::superblock::{LIVE_PROTOCOL, LOADING, LOGGED, Superblock};
 use conquest_format::volatile::holding::PER_CHUNK;
 use conquest_format::volatile::{self, head, slot};
 use conquest_format::{Geometry, Offset, WORD};
@@ -49,7 +49,7 @@ pub struct NewRegion {
 /// [`Error::Shape`], and those of the host.
 pub fn make<M: Memory, H: Host>(memory: &M, host: &H, path: &Path, new: &NewRegion) -> Result<()> {
     make_numbered(memory, host, path, new, Origin::NEW)?;
-    write_superblocks(memory, host, new);
+    write_superblocks(memory, host, new, 0);
     Ok(())
 }
 
@@ -81,8 +81,14 @@ pub(crate) fn make_numbered<M: Memory, H: Host>(
     Ok(geometry)
 }
 
-/// Writes the superblocks of a region that is complete but for them.
-pub(crate) fn write_superblocks<M: Memory, H: Host>(memory: &M, host: &H, new: &NewRegion) {
+/// Writes the superblocks of a region that is complete but for them. Of `features`, only one that
+/// has a log can have some.
+pub(crate) fn write_superblocks<M: Memory, H: Host>(
+    memory: &M,
+    host: &H,
+    new: &NewRegion,
+    features: u64,
+) {
     let first = Superblock {
         uuid: new.uuid,
         boot_id: host.boot_id(),
@@ -95,7 +101,7 @@ pub(crate) fn write_superblocks<M: Memory, H: Host>(memory: &M, host: &H, new: &
         live_protocol: LIVE_PROTOCOL,
         features_compatible: 0,
         features_read_only: 0,
-        features_incompatible: if new.shape.log == 0 { 0 } else { LOGGED },
+        features_incompatible: if new.shape.log == 0 { 0 } else { LOGGED | features },
     };
     superblock::write(memory, &first);
     superblock::write(memory, &Superblock { sequence: 1, ..first });
@@ -176,6 +182,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         let _open = Open::new();
         let alone = self.attach_lock()?;
         let superblock = superblock::choose(&self.path, &superblock::read(&self.memory))?;
+        self.look_for_table(&superblock)?;
         if self.host.is_anyone_attached()? {
             if superblock.live_protocol != LIVE_PROTOCOL {
                 return Err(Error::LiveProtocol {
@@ -189,7 +196,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.check_groups()?;
             let next = superblock::next_generation(&superblock, self.host.boot_id())?;
             let _window = Window::open(&self.memory)?;
-            superblock::write(&self.memory, &next);
+            self.write_superblock(next.clone())?;
             self.tag.store(next.tag(), Ordering::Relaxed);
             self.recover_all()?;
             // Orphans of files that were open.
@@ -198,6 +205,26 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.take_slot()?;
         drop(alone);
         self.recover()
+    }
+
+    /// Tells the memory whether `superblock` names a residency table.
+    fn look_for_table(&self, superblock: &Superblock) -> Result<()> {
+        let is_there = superblock.features_incompatible & LOADING != 0;
+        self.memory.found_table(is_there, self.life.load(Ordering::Relaxed))
+    }
+
+    /// Writes the superblock `next`, alone. If there is a residency table that nobody needs any
+    /// more, it is gone then.
+    fn write_superblock(&self, mut next: Superblock) -> Result<()> {
+        let is_over = next.features_incompatible & LOADING != 0 && !self.memory.is_loading();
+        if is_over {
+            next.features_incompatible &= !LOADING;
+        }
+        superblock::write(&self.memory, &next);
+        if is_over {
+            self.memory.drop_table(self.geometry.len_at(self.groups()))?;
+        }
+        Ok(())
     }
 
     fn attach_lock(&self) -> Result<H::Claim> {
@@ -371,7 +398,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             let found = superblock::choose(&self.path, &superblock::read(&self.memory))?;
             let sequence = superblock::next_sequence(&found)?;
             let _window = Window::open(&self.memory)?;
-            superblock::write(&self.memory, &Superblock { sequence, clean: true, ..found });
+            self.write_superblock(Superblock { sequence, clean: true, ..found })?;
         }
         Ok(())
     }

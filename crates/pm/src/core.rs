@@ -43,6 +43,8 @@ pub struct Options<M: Memory, H: Host> {
     /// Makes durable what is in the log of a region that has one: called when it is getting full,
     /// also by who holds locks.
     pub make_durable: Option<DurableMaker<M, H>>,
+    /// What a region is loaded from that may be so: its image on a volume.
+    pub fill: Option<Arc<dyn crate::media::Fill>>,
     /// Told of a holder that has made a wait last a second, and then every second.
     pub on_slow: Option<Box<dyn Fn(Holder) + Send + Sync>>,
     /// Groups by which the region grows when it is out of space.
@@ -57,6 +59,7 @@ impl<M: Memory, H: Host> Default for Options<M, H> {
             intents: None,
             burials: None,
             make_durable: None,
+            fill: None,
             on_slow: None,
             growth_groups: 16,
             attach_patience: Duration::from_secs(10),

@@ -210,6 +210,18 @@ impl<M: Memory> Memory for Counting<M> {
         self.memory.rejoin()
     }
 
+    fn is_loading(&self) -> bool {
+        self.memory.is_loading()
+    }
+
+    fn found_table(&self, is_there: bool, life: u32) -> Result<()> {
+        self.memory.found_table(is_there, life)
+    }
+
+    fn drop_table(&self, len: u64) -> Result<()> {
+        self.memory.drop_table(len)
+    }
+
     fn make_ready(&self, at: Offset, len: u64) {
         self.memory.make_ready(at, len);
     }

@@ -248,6 +248,20 @@ pub enum Error {
         /// Pages the region has at most.
         total: u64,
     },
+    /// The region is loaded from a volume, and the caller can't.
+    #[error("{path}: this core is being loaded from its volume; attach it by its store")]
+    Loading {
+        /// The region's file.
+        path: PathBuf,
+    },
+    /// What is not resident could not be loaded.
+    #[error("{path}: it could not be loaded from its volume: {reason}")]
+    NotLoaded {
+        /// The region's file.
+        path: PathBuf,
+        /// Why, with the object.
+        reason: String,
+    },
     /// What is in the log can't be made durable.
     #[error("{path}: what was changed can't be made durable: {reason}")]
     NotDurable {

@@ -62,6 +62,6 @@ pub use lock::Mode;
 pub use object::{Object, Place, Ptr};
 pub use pages::FreshRun;
 pub use read::{Stamp, View};
-pub use region::{Access, CountedRegion, Region};
+pub use region::{Access, CountedRegion, Region, load_held};
 pub use slab::{Fresh, Untyped};
 pub use tx::{Staged, Tx};

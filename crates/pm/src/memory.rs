@@ -67,6 +67,32 @@ pub trait Memory: Send + Sync + 'static {
         Ok(false)
     }
 
+    /// Whether there may be pages that have to be loaded before they can be used. What needs them
+    /// has them loaded; the region counts as failed if that is impossible.
+    fn is_loading(&self) -> bool {
+        false
+    }
+
+    /// Says, when a process has looked at the superblock and attaches or detaches, that there is
+    /// a residency table or none, and which number the process has in a line of forks.
+    ///
+    /// # Errors
+    /// If what is not resident could not be loaded.
+    fn found_table(&self, is_there: bool, life: u32) -> crate::Result<()> {
+        let _ = (is_there, life);
+        Ok(())
+    }
+
+    /// Takes the residency table away, which no superblock names any more, while nobody is
+    /// attached: `len` bytes of the file count at least.
+    ///
+    /// # Errors
+    /// If the system refuses: the file is longer than it need be.
+    fn drop_table(&self, len: u64) -> crate::Result<()> {
+        let _ = len;
+        Ok(())
+    }
+
     /// Makes ready the pages of `len` bytes at `at`, which have space: the first stores to them
     /// take no longer than others. Changes no byte; may do nothing.
     fn make_ready(&self, at: Offset, len: u64) {

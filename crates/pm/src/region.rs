@@ -2,19 +2,23 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use conquest_format::geometry::{STATE_GROUPS, SUPERBLOCKS};
 use conquest_format::kind::{Kind, KindTable};
-use conquest_format::superblock::SIZE;
+use conquest_format::superblock::{LOADING, SIZE, Superblock};
 use conquest_format::{Geometry, WORD};
 
 use crate::attach::{NewRegion, checked_geometry, make};
 use crate::core::{Core, Options};
 use crate::counting::Counting;
-use crate::media::{MapOptions, Mapped, Medium, OsHost, Source};
+use crate::media::{Fill, LoadFrom, MapOptions, Mapped, Medium, OsHost, Source};
 use crate::memory::Memory;
 use crate::persist::Request;
 use crate::{Error, Result, superblock};
+
+/// Threads that load what is not resident of a region that nobody uses meanwhile.
+const LOADERS: usize = 4;
 
 /// How a process works on a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -94,6 +98,32 @@ impl CountedRegion {
     }
 }
 
+/// Loads all that is not resident of the region on `medium`, of the layout `geometry`, from `fill`.
+/// The caller has the lock for attaching, and nobody is attached: so the region has no residency
+/// table then.
+///
+/// # Errors
+/// [`Error::NotLoaded`], and what the system refuses.
+pub fn load_held(medium: &Arc<Medium>, geometry: &Geometry, fill: Arc<dyn Fill>) -> Result<()> {
+    let from = LoadFrom { medium: Arc::clone(medium), geometry: geometry.clone(), fill };
+    let map = MapOptions { load_from: Some(from), ..MapOptions::default() };
+    let memory = Mapped::map(medium, geometry.len(), &map)?;
+    memory.load_groups(&memory.groups_to_load(), LOADERS, &AtomicBool::new(false))?;
+    let failed = |reason| Err(Error::Failed { reason });
+    if let Some(reason) = memory.failed() {
+        return failed(reason);
+    }
+    if !memory.complete_loading() {
+        return failed("its residency table is damaged");
+    }
+    let found = superblock::choose(medium.path(), &superblock::read(&memory))?;
+    let sequence = superblock::next_sequence(&found)?;
+    let features_incompatible = found.features_incompatible & !LOADING;
+    superblock::write(&memory, &Superblock { sequence, features_incompatible, ..found });
+    let groups = memory.load(STATE_GROUPS, Ordering::Relaxed).min(geometry.shape().max_groups);
+    Memory::drop_table(&memory, geometry.len_at(groups))
+}
+
 /// Attaches the region on `source` by what `wrap` makes of its mapping.
 fn open<M: Memory>(
     source: Source,
@@ -104,14 +134,33 @@ fn open<M: Memory>(
 ) -> Result<Arc<Core<M, OsHost>>> {
     let medium = Arc::new(Medium::open(source)?);
     let path = medium.path().to_owned();
-    let geometry = look(&medium, &path)?;
-    let host = OsHost::new(Arc::clone(&medium), &geometry)?;
-    let map = MapOptions {
-        write_back: access.write_back,
-        shield: access.shield.then(|| geometry.volatile()),
-        ..MapOptions::default()
+    let (mut geometry, mut is_loading) = look(&medium, &path)?;
+    let memory = loop {
+        let load_from = match (is_loading, &options.fill) {
+            (false, _) => None,
+            (true, Some(fill)) => {
+                let (medium, fill) = (Arc::clone(&medium), Arc::clone(fill));
+                Some(LoadFrom { medium, geometry: geometry.clone(), fill })
+            }
+            (true, None) => return Err(Error::Loading { path }),
+        };
+        let map = MapOptions {
+            write_back: access.write_back,
+            shield: access.shield.then(|| geometry.volatile()),
+            load_from,
+            ..MapOptions::default()
+        };
+        let memory = Mapped::map(&medium, geometry.len(), &map);
+        if !is_loading {
+            break memory?;
+        }
+        // The table that was to be mapped may be gone.
+        (geometry, is_loading) = look(&medium, &path)?;
+        if is_loading {
+            break memory?;
+        }
     };
-    let memory = Mapped::map(&medium, geometry.len(), &map)?;
+    let host = OsHost::new(Arc::clone(&medium), &geometry)?;
     Core::attach(wrap(memory, &geometry), host, &path, kinds, options)
 }
 
@@ -126,8 +175,9 @@ fn refuse_existing(medium: &Medium) -> Result<()> {
     }
 }
 
-/// Looks at a file before mapping it: what it is, and whether all of it is there.
-fn look(medium: &Medium, path: &Path) -> Result<Geometry> {
+/// Looks at a file before mapping it: what it is, whether all of it is there, and whether it has a
+/// residency table.
+fn look(medium: &Medium, path: &Path) -> Result<(Geometry, bool)> {
     let superblock = superblock::choose(path, &peek_superblocks(medium)?)?;
     let geometry = Geometry::new(superblock.shape).ok_or(Error::Corrupt {
         what: "superblock",
@@ -142,7 +192,7 @@ fn look(medium: &Medium, path: &Path) -> Result<Geometry> {
     if found < expected {
         return Err(Error::Truncated { path: path.to_owned(), expected, found });
     }
-    Ok(geometry)
+    Ok((geometry, superblock.features_incompatible & LOADING != 0))
 }
 
 fn peek_superblocks(medium: &Medium) -> Result<[[u8; SIZE]; 2]> {

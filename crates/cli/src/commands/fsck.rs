@@ -169,6 +169,10 @@ pub(super) fn check(directory: &Path, told: Option<&(dyn Fn(f64) + Sync)>) -> Re
     if host.is_anyone_attached().map_err(failed)? {
         return Err(busy());
     }
+    // Somebody else has brought it back since.
+    if raw.is_loading {
+        return Err(busy());
+    }
     let len = medium.len().map_err(failed)?;
     let whole = raw.geometry.len().max(len).next_multiple_of(medium.kind().granularity());
     let options = MapOptions { read_only: Some(raw.geometry.volatile()), ..MapOptions::default() };

@@ -100,6 +100,15 @@ struct Volume {
     keeper: Option<u32>,
     incarnation: u64,
     was_brought_back: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loading: Option<Loading>,
+}
+
+/// How far loading the core is.
+#[derive(Serialize)]
+struct Loading {
+    resident_bytes: u64,
+    total_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -194,6 +203,10 @@ fn volume(volume: &VolumeStands) -> Volume {
         keeper: volume.keeper,
         incarnation: volume.incarnation,
         was_brought_back: volume.was_brought_back,
+        loading: volume.loading.map(|progress| Loading {
+            resident_bytes: progress.resident,
+            total_bytes: progress.total,
+        }),
     }
 }
 
@@ -216,6 +229,10 @@ fn volume_rows(volume: &VolumeStands) -> Vec<(&'static str, String)> {
     }
     if volume.was_brought_back {
         rows.push(("state", "brought back of its volume just now".to_owned()));
+    }
+    if let Some(progress) = volume.loading {
+        let (resident, total) = (human(progress.resident), human(progress.total));
+        rows.push(("loading", format!("{resident} of {total} are there, the rest when needed")));
     }
     rows
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use conquest_format::PAGE;
 use conquest_format::geometry::Shape;
-use conquest_format::superblock::{LOGGED, SIZE, Superblock};
+use conquest_format::superblock::{LOADING, LOGGED, SIZE, Superblock};
 use conquest_pm::superblock;
 
 use super::reader::Reader;
@@ -78,7 +78,7 @@ fn superblock_in(path: &Path, pages: &[u8]) -> Result<Superblock> {
 /// in which everything that counts is where it was.
 pub(crate) fn rewrite(path: &Path, first: &mut [u8], region: Id, shape: Shape) -> Result<()> {
     let old = superblock_in(path, first)?;
-    let others = old.features_incompatible & !LOGGED;
+    let others = old.features_incompatible & !(LOGGED | LOADING);
     let features_incompatible = if shape.log == 0 { others } else { others | LOGGED };
     let new = Superblock { uuid: region.0, shape, features_incompatible, ..old };
     first.fill(0);

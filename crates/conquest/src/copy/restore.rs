@@ -289,7 +289,9 @@ impl Restorer<'_, '_> {
         live::home(self.directory, &old)?;
         if !self.options.force {
             // What is not in RAM is not lost, and may be newer.
-            bring_back::if_missing(self.directory, &mut old)?;
+            let image = bring_back::if_missing(self.directory, &mut old)?;
+            // It is about to be replaced.
+            let _closed = image.map(volume::close_image);
         }
         let held = self.hold_old(&old)?;
         let old_path = live::core_path(self.directory, &old);
@@ -566,7 +568,7 @@ impl Restorer<'_, '_> {
         };
         let volume = Arc::new(self.maker.make_volume_for(at, shape, large)?);
         let made = fill::fill(&mut self.copy, &volume, &wanted, meter)
-            .and_then(|image| region::bring_back(temporary, new, &wanted.region, &image));
+            .and_then(|image| region::bring_back(temporary, new, &wanted.region, &Arc::new(image)));
         let closed = Arc::into_inner(volume).map_or(Ok(()), Volume::close);
         made?;
         Ok(closed?)

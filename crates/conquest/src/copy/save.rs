@@ -15,6 +15,7 @@ use conquest_format::Offset;
 use conquest_format::geometry::{STATE_CHUNKS, STATE_GROUPS};
 use conquest_format::saved::{Chunk, Header, KIND_LARGE, KIND_SETTINGS};
 use conquest_pm::log::Stands;
+use conquest_pm::media::Fill;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Access, Options};
 
@@ -26,7 +27,8 @@ use crate::error::failed;
 use crate::store::attach::is_store;
 use crate::store::directory::{parent, partial};
 use crate::store::lock::{StoreLock, absolute};
-use crate::store::make::{PATIENCE, hold_alone};
+use crate::store::make::{PATIENCE, hold_whole};
+use crate::store::quiet::whole;
 use crate::store::region::{self, Held};
 use crate::store::settings::{Live, Settings};
 use crate::store::volume::{self, Volume};
@@ -56,11 +58,12 @@ pub fn save(directory: &Path, to: &Path, options: SaveOptions<'_>) -> Result<Sav
     let mut settings = Settings::read(&directory)?;
     live::home(&directory, &settings)?;
     switch::settle(&directory, &mut settings)?;
-    bring_back::if_missing(&directory, &mut settings)?;
-    let found = live::find(&directory, &settings, false)?;
-    live::refuse_torn(&directory, &settings, &found)?;
-    let held = quiet(&directory, &found.path)?;
-    let saved = save_held(&directory, &held, &settings, found.live, &to, options);
+    let image = bring_back::if_missing(&directory, &mut settings)?;
+    let (held, live) = whole(&directory, &settings, image, |found, fill| {
+        live::refuse_torn(&directory, &settings, &found)?;
+        Ok((quiet(&directory, &found.path, fill)?, found.live))
+    })?;
+    let saved = save_held(&directory, &held, &settings, live, &to, options);
     match &saved {
         // What was done is of use to the next call.
         Ok(_) | Err(Error::Cancelled | Error::Busy { .. }) => {}
@@ -71,9 +74,9 @@ pub fn save(directory: &Path, to: &Path, options: SaveOptions<'_>) -> Result<Sav
 }
 
 /// Holds others off the core `path`, after it was recovered if need be.
-fn quiet(directory: &Path, path: &Path) -> Result<Box<Held>> {
+fn quiet(directory: &Path, path: &Path, fill: Option<Arc<dyn Fill>>) -> Result<Box<Held>> {
     for _ in 0..RECOVERIES {
-        let held = hold_alone(directory, path)?;
+        let held = hold_whole(directory, path, fill.clone())?;
         if held.superblock.clean {
             return Ok(held);
         }

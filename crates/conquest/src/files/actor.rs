@@ -102,6 +102,10 @@ impl Drop for Attachment {
         let life = self.fs.core().life();
         // Of a store that was detached all of it is done; otherwise nobody is there to be told.
         let _synced = self.sync_if_last();
+        if self.fs.core().memory().progress().is_some() {
+            // What that needs is loaded as long as the volume is open.
+            let _detached = self.fs.core().detach();
+        }
         let _closed = self.close_backing(life);
     }
 }

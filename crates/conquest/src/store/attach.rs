@@ -5,15 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use conquest_pm::core::DurableMaker;
-use conquest_pm::media::{Mapped, OsHost};
+use conquest_pm::media::{Fill, Mapped, OsHost};
 use conquest_pm::{Access, Holder, Options};
 
 use super::backing::{self, Backing};
 use super::directory::SETTINGS;
 use super::keeper::Program;
 use super::large::LargeSpace;
+use super::loading::{OfVolume, may_lack};
 use super::lock::{StoreLock, absolute};
-use super::settings::{Settings, is_absent};
+use super::settings::{Home, Live, Settings, is_absent};
 use super::{Attach, Store, bring_back, live, make, region, switch};
 use crate::error::failed;
 use crate::files::actor::Attachment;
@@ -36,16 +37,23 @@ impl Store {
         let home = live::home(&directory, &settings)?;
         // What can't be written is found out again by the next one.
         let _settled = switch::settle(&directory, &mut settings);
-        let was_brought_back = bring_back::if_missing(&directory, &mut settings)?;
+        let backing =
+            settings.volume.clone().map(|at| Backing::new(&directory, at, how.keeper.clone()));
+        let image = bring_back::if_missing(&directory, &mut settings)?;
+        let was_brought_back = image.is_some();
+        // What has it open if nothing comes of this.
+        let opened = Opened(backing.as_deref());
+        if let (Some(backing), Some(image)) = (&backing, image) {
+            backing.keep(image);
+        }
         let found = live::find(&directory, &settings, how.adopt)?;
         if !how.adopt {
             live::refuse_torn(&directory, &settings, &found)?;
         }
         let access = Access { write_back: how.write_back, shield: how.shield };
-        let backing =
-            settings.volume.clone().map(|at| Backing::new(&directory, at, how.keeper.clone()));
         let options = Options {
             make_durable: make_durable(backing.as_ref(), &found),
+            fill: fill(backing.as_ref(), &found)?,
             on_slow: how.on_slow.clone().map(|told| -> Box<dyn Fn(Holder) + Send + Sync> {
                 Box::new(move |holder| told(holder))
             }),
@@ -70,21 +78,14 @@ impl Store {
             Some(after_each) => fs.with_after_each(after_each),
             None => fs,
         };
-        let is_news = settings.live != found.live || settings.next.is_some();
-        if is_news || settings.home != home {
-            (settings.live, settings.next, settings.home) = (found.live, None, home);
-            let written = settings.write(&directory);
-            // Only what was asked for must be written: the rest is found out again next time, by
-            // whoever may write.
-            if how.adopt {
-                written?;
-            }
-        }
+        note(&directory, &mut settings, found.live, home, how.adopt)?;
         let was_dirty = !found.superblock.clean;
         if how.keeper == Program::This {
             // Before anybody can look who has it attached, to have the store for himself.
             fs.core().become_keeper();
         }
+        // From here on it is closed when the store is detached.
+        opened.stays();
         // It attaches the store, too.
         drop(lock);
         if let Some(backing) = &backing {
@@ -92,6 +93,52 @@ impl Store {
         }
         let attachment = Arc::new(Attachment::new(fs, found.path, settings.uuid, backing));
         Ok(Store { directory, settings, swap, was_dirty, was_brought_back, attachment })
+    }
+}
+
+/// Notes which core is the live one, and where the store in `directory` is at home, if that is not
+/// known: it is found out again next time, unless it `must` be written.
+fn note(
+    directory: &Path,
+    settings: &mut Settings,
+    live: Live,
+    home: Home,
+    must: bool,
+) -> Result<()> {
+    let is_known = settings.live == live && settings.next.is_none() && settings.home == home;
+    if is_known {
+        return Ok(());
+    }
+    (settings.live, settings.next, settings.home) = (live, None, home);
+    let written = settings.write(directory);
+    if must { written } else { Ok(()) }
+}
+
+/// A volume that is closed if the store is not attached after all.
+struct Opened<'b>(Option<&'b Backing>);
+
+impl Opened<'_> {
+    /// It is attached.
+    fn stays(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        // The error to report is the first one.
+        let _closed = self.0.map(|backing| backing.close(Some(0)));
+    }
+}
+
+/// What the core that was `found` is loaded from, if not all of it is there: it is open.
+fn fill(backing: Option<&Arc<Backing>>, found: &live::Found) -> Result<Option<Arc<dyn Fill>>> {
+    match backing {
+        Some(backing) if may_lack(&found.superblock) => {
+            backing.image_of(0)?;
+            Ok(Some(Arc::new(OfVolume(Arc::clone(backing)))))
+        }
+        _ => Ok(None),
     }
 }
 

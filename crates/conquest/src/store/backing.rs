@@ -71,9 +71,35 @@ impl Backing {
         }
     }
 
+    /// Has `image`, which the process has opened, for what follows.
+    pub(crate) fn keep(&self, image: Arc<Image>) {
+        if let Ok(mut place) = self.opened.try_write() {
+            *place = Some((0, image));
+        }
+    }
+
     /// The image, as the process that `core` is attached by has it.
     pub(crate) fn image(&self, core: &Region) -> Result<Arc<Image>> {
-        let life = core.life().unwrap_or(u32::MAX);
+        self.image_of(core.life().unwrap_or(u32::MAX))
+    }
+
+    /// The image that the process has open.
+    pub(crate) fn present(&self) -> Result<Arc<Image>> {
+        let since = Instant::now();
+        while since.elapsed() < PATIENCE {
+            match self.opened.try_read().as_deref() {
+                Ok(Some((_, image))) => return Ok(Arc::clone(image)),
+                // It was closed.
+                Ok(None) => break,
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+        let holder = "another thread, which opens or closes its volume".to_owned();
+        Err(Error::Busy { directory: self.directory.clone(), holder, waited: since.elapsed() })
+    }
+
+    /// The image, as process number `life` of a line of descent has it.
+    pub(crate) fn image_of(&self, life: u32) -> Result<Arc<Image>> {
         let since = Instant::now();
         // Never waiting for a lock: in a forked child it may be held by nobody.
         while since.elapsed() < PATIENCE {
@@ -187,8 +213,7 @@ impl Backing {
             let _parents = ManuallyDrop::new(image);
             return Ok(());
         }
-        let volume = Arc::into_inner(image).map(Image::into_volume).and_then(Arc::into_inner);
-        volume.map_or(Ok(()), |volume| Ok(volume.close()?))
+        volume::close_image(image)
     }
 }
 

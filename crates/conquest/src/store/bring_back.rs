@@ -1,11 +1,13 @@
 //! Bringing a core back of its volume, after a restart of the machine.
 //!
-//! In order, under the store's lock: the core is built under a temporary name; `store.toml` names
-//! it as the one that is about to be live (`next`); it gets its name; it is the live one. A death
-//! at any moment leaves nothing, or the whole core, and what is on the volume is as it was.
+//! In order, under the store's lock: the core is built under a temporary name, with what its log
+//! changes; `store.toml` names it as the one that is about to be live (`next`); it gets its name;
+//! it is the live one. A death at any moment leaves nothing, or a core that can be attached, and
+//! what is on the volume is as it was. The rest is loaded when it is used, and by the keeper.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::directory::{self, CORE, SETTINGS};
 use super::identity::FileId;
@@ -19,10 +21,11 @@ use crate::error::failed;
 use crate::{Error, Id, Result, machine};
 
 /// Brings the core of the store in `directory` back, if it is to come from the volume and there is
-/// none; whether it was. `settings` say afterwards what `store.toml` says.
-pub(crate) fn if_missing(directory: &Path, settings: &mut Settings) -> Result<bool> {
+/// none: then this is its image, which is to be closed. `settings` say afterwards what
+/// `store.toml` says.
+pub(crate) fn if_missing(directory: &Path, settings: &mut Settings) -> Result<Option<Arc<Image>>> {
     if settings.medium != Medium::Logged {
-        return Ok(false);
+        return Ok(None);
     }
     let Some(at) = settings.volume.clone() else {
         let what = "its core needs a volume, and store.toml names none; restore a saved copy";
@@ -30,23 +33,27 @@ pub(crate) fn if_missing(directory: &Path, settings: &mut Settings) -> Result<bo
     };
     let named = live::core_path(directory, settings);
     match std::fs::metadata(&named) {
-        Ok(_) => Ok(false),
+        Ok(_) => Ok(None),
         Err(error) if super::settings::is_absent(&error) => {
-            bring_back(directory, settings, &at).map(|()| true)
+            bring_back(directory, settings, &at).map(Some)
         }
         Err(error) => Err(failed(&named, "look at the core")(error)),
     }
 }
 
-fn bring_back(directory: &Path, settings: &mut Settings, at: &VolumeAt) -> Result<()> {
-    let image = volume::open_image(directory, at)?;
-    let made = build(directory, settings, &image);
-    // It is opened again when it is needed. What it lacks then is told then.
-    let _closed = std::sync::Arc::into_inner(image.into_volume()).map(volume::Volume::close);
-    made
+fn bring_back(directory: &Path, settings: &mut Settings, at: &VolumeAt) -> Result<Arc<Image>> {
+    let image = Arc::new(volume::open_image(directory, at)?);
+    match build(directory, settings, &image) {
+        Ok(()) => Ok(image),
+        Err(error) => {
+            // The error to report is the first one.
+            let _closed = volume::close_image(image);
+            Err(error)
+        }
+    }
 }
 
-fn build(directory: &Path, settings: &mut Settings, image: &Image) -> Result<()> {
+fn build(directory: &Path, settings: &mut Settings, image: &Arc<Image>) -> Result<()> {
     let new = as_it_was(directory, settings)?;
     let region = image.region()?;
     if Id(region.uuid) != settings.live.region {

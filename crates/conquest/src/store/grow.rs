@@ -29,6 +29,7 @@ impl Store {
         }
         let medium = core.host().medium();
         let backed = medium.back(&geometry.space(from, to), geometry.len_at(to));
+        core.memory().note_len(geometry.len_at(to));
         backed.map_err(|error| no_room(error, &self.attachment.core, (to - from) * GROUP))
     }
 }
@@ -37,7 +38,11 @@ impl Attachment {
     /// Bytes of files and metadata for which there is space, whatever others take.
     pub(crate) fn reserved(&self) -> Result<u64> {
         let core = self.fs.core();
-        let length = core.host().medium().len()?;
+        // A file with a residency table is longer.
+        let length = match core.memory().len_without_table() {
+            Some(length) => length,
+            None => core.host().medium().len()?,
+        };
         let heap = core.geometry().len_at(0);
         let most = core.geometry().shape().max_groups * GROUP;
         Ok(length.saturating_sub(heap).min(most).max(core.groups() * GROUP))

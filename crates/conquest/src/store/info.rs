@@ -7,7 +7,7 @@ use std::time::Duration;
 use conquest_format::geometry::Shape;
 use conquest_format::{GROUP, PAGE};
 use conquest_fs::Statfs;
-use conquest_pm::media::{HugePages, Swap};
+use conquest_pm::media::{HugePages, Progress, Swap};
 use conquest_pm::persist::WriteBack;
 
 use super::attached::{Attached, attached};
@@ -120,6 +120,8 @@ pub struct VolumeStands {
     pub incarnation: u64,
     /// Whether this process has done that.
     pub was_brought_back: bool,
+    /// How far loading the core is; none if all of it is there.
+    pub loading: Option<Progress>,
 }
 
 /// What a store is.
@@ -231,6 +233,7 @@ impl Store {
             keeper: keeper::keeper_soon(&self.directory),
             incarnation: core.incarnation(),
             was_brought_back: self.was_brought_back,
+            loading: core.memory().progress(),
         })
     }
 
@@ -312,6 +315,10 @@ impl Attachment {
             true => 0,
             false => Space::of(directory::parent(&self.core)).map_or(0, |space| space.free),
         };
+        // What is still to be loaded takes some of it.
+        let missing = self.fs.core().memory().progress();
+        let outside = outside
+            .saturating_sub(missing.map_or(0, |progress| progress.total - progress.resident));
         self.fs.statfs(self.uuid.to_fsid(), reserved.saturating_add(outside) / PAGE)
     }
 

@@ -4,6 +4,8 @@
 //! Whoever attaches the store, or waits for something to be durable, sees to it that there is one:
 //! it holds a lock on a file, which ends with it. It leaves when nobody else has the store
 //! attached, and when it is asked to, by who wants the store for himself; then all is durable.
+//!
+//! Of a core that was brought back of the volume it loads what is not there yet. It stays for that.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -11,13 +13,14 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::attach::is_store;
 use super::backing::Backing;
 use super::directory::{KEEPER, SETTINGS};
 use super::sync_mode::SyncMode;
-use super::{Attach, Store};
+use super::{Attach, Store, loading};
 use crate::error::failed;
 use crate::{Error, Result};
 
@@ -148,8 +151,14 @@ pub fn keep(directory: &Path) -> Result<()> {
     let image = backing.image(&core)?;
     // Who has attached before may have been told that nothing can be changed, and can now.
     backing.check(&core)?;
-    let keeper = Keeper { store: &store, backing: &backing, image: &image };
-    let kept = image.volume().with_keeper(|| {
+    let keeper = Keeper {
+        store: &store,
+        backing: &backing,
+        image: &image,
+        is_loading: AtomicBool::new(true),
+    };
+    let stop = AtomicBool::new(false);
+    let keep = || {
         while keeper.work()? {
             // Who comes now finds no keeper, or is found.
             lock.unlock().map_err(failed(&directory.join(KEEPER), "unlock it"))?;
@@ -158,6 +167,12 @@ pub fn keep(directory: &Path) -> Result<()> {
             }
         }
         Ok(())
+    };
+    let kept = std::thread::scope(|scope| {
+        scope.spawn(|| keeper.load(&stop));
+        let kept = image.volume().with_keeper(keep);
+        stop.store(true, Ordering::Relaxed);
+        kept
     });
     drop(image);
     // What could not be made durable is told, and the lock ends last.
@@ -194,9 +209,18 @@ struct Keeper<'s> {
     store: &'s Store,
     backing: &'s Backing,
     image: &'s super::volume::Image,
+    /// Whether what is not there of the core is being loaded.
+    is_loading: AtomicBool,
 }
 
 impl Keeper<'_> {
+    /// Loads what is not there of the core, until `stop` is set.
+    fn load(&self, stop: &AtomicBool) {
+        // Who needs what it can't load meets the same error.
+        let (Ok(_) | Err(_)) = loading::load_behind(self.store.fs().core(), stop);
+        self.is_loading.store(false, Ordering::Relaxed);
+    }
+
     /// Works until it is asked to leave, or nobody needs it, which is true.
     fn work(&self) -> Result<bool> {
         let core = self.store.fs().core();
@@ -215,7 +239,9 @@ impl Keeper<'_> {
                 looked = Instant::now();
                 self.checkpoint_if_long()?;
                 self.image.volume().write_zeros_ahead(ZEROS_AHEAD)?;
-                idle = if core.is_anyone_else_at_work()? { 0 } else { idle + 1 };
+                let is_needed =
+                    self.is_loading.load(Ordering::Relaxed) || core.is_anyone_else_at_work()?;
+                idle = if is_needed { 0 } else { idle + 1 };
             }
         }
         self.backing.sync(core)?;

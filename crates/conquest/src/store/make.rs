@@ -15,7 +15,7 @@ use conquest_format::fs;
 use conquest_format::geometry::{Geometry, Shape};
 use conquest_format::volume::BLOCK;
 use conquest_pm::attach::NewRegion;
-use conquest_pm::media::MediumKind;
+use conquest_pm::media::{Fill, MediumKind};
 
 use super::directory::{self, CORE, LOCK, SETTINGS, VOLUME, VOLUME_TWO, partial};
 use super::identity::FileId;
@@ -474,8 +474,17 @@ fn remove_core(directory: &Path, path: &Path, is_its: impl Fn(Id) -> bool) -> Re
 
 /// Holds others off the region on `path`, the core of the store in `directory`.
 pub(crate) fn hold_alone(directory: &Path, path: &Path) -> Result<Box<region::Held>> {
+    hold_whole(directory, path, None)
+}
+
+/// The same, with all of it there, if it can be loaded from `fill`.
+pub(crate) fn hold_whole(
+    directory: &Path,
+    path: &Path,
+    fill: Option<Arc<dyn Fill>>,
+) -> Result<Box<region::Held>> {
     let directory = directory.to_owned();
-    match region::hold(path, PATIENCE)? {
+    match region::hold(path, PATIENCE, fill)? {
         Hold::Held(held) => Ok(held),
         Hold::Attached(who) => Err(Error::Attached { directory, who: Names(who) }),
         Hold::Busy(waited) => {

@@ -15,14 +15,16 @@ use conquest_fs::{Clock, FileSystem, NewFileSystem, finish_intent};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::host::Host;
 use conquest_pm::log::ask_keeper_to_leave;
-use conquest_pm::media::{MapOptions, Mapped, Medium, OsHost, Source};
+use conquest_pm::media::{Fill, LoadFrom, MapOptions, Mapped, Medium, OsHost, Source};
 use conquest_pm::memory::Memory;
 use conquest_pm::{Access, Options, Region, superblock};
 
 use super::attached::{Attached, attached};
+use super::loading::{Nothing, may_lack};
 use super::new::{CHUNK_DEFAULT, NewStore};
+use super::place::Space;
 use super::volume::Image;
-use crate::{Fs, Id, OwnNamespace, Result, id, machine};
+use crate::{Error, Fs, Id, OwnNamespace, Result, id, machine};
 
 /// Sleep between two tries to hold others off.
 const NAP: Duration = Duration::from_millis(2);
@@ -68,18 +70,28 @@ pub(crate) fn make(
 }
 
 /// Makes the file `path` the region that `image` is of, and that is to be `new`; readable as a new
-/// store's core would be.
+/// store's core would be. What its log does not change is loaded later.
 pub(crate) fn bring_back(
     path: &Path,
     store: &NewStore,
     new: &NewRegion,
-    image: &Image,
+    image: &Arc<Image>,
 ) -> Result<()> {
     let medium = Arc::new(Medium::create(Source::from(path), store.mode & 0o777)?);
     let geometry = geometry_of(new.shape)?;
     let host = OsHost::new(Arc::clone(&medium), &geometry)?;
-    let memory = Mapped::map(&medium, geometry.len(), &MapOptions::default())?;
-    image.restore(&memory, &host, path)?;
+    let fill: Arc<dyn Fill> = Arc::<Image>::clone(image);
+    let from = LoadFrom { medium: Arc::clone(&medium), geometry: geometry.clone(), fill };
+    from.make_table()?;
+    let options = MapOptions { load_from: Some(from), ..MapOptions::default() };
+    let memory = Mapped::map(&medium, geometry.len(), &options)?;
+    image.restore_behind(&memory, &host, path)?;
+    // What is loaded later is to find room.
+    let missing = memory.progress().map_or(0, |progress| progress.total - progress.resident);
+    let available = Space::of(super::directory::parent(path))?.free;
+    if missing > available {
+        return Err(Error::NoRoom { core: path.to_owned(), wanted: missing, available });
+    }
     Ok(())
 }
 
@@ -153,8 +165,9 @@ pub(crate) enum Hold {
 }
 
 /// Holds others off the region on `path`, waiting up to `patience` for those who attach or detach.
-/// It may have to be recovered, as its superblock says.
-pub(crate) fn hold(path: &Path, patience: Duration) -> Result<Hold> {
+/// It may have to be recovered, as its superblock says. All of it is resident if there is what it
+/// can be loaded from, `fill`; otherwise what is not can't be read.
+pub(crate) fn hold(path: &Path, patience: Duration, fill: Option<Arc<dyn Fill>>) -> Result<Hold> {
     let medium = Arc::new(Medium::open(Source::from(path))?);
     let superblock = peek(&medium)?;
     let geometry = geometry_of(superblock.shape)?;
@@ -172,8 +185,22 @@ pub(crate) fn hold(path: &Path, patience: Duration) -> Result<Hold> {
             continue;
         };
         // What was seen before the claim may have changed; its shape stays.
-        let superblock = peek(&medium)?;
+        let mut superblock = peek(&medium)?;
         if !host.is_anyone_attached()? {
+            let memory = match (may_lack(&superblock), fill) {
+                (false, _) => memory,
+                (true, Some(fill)) => {
+                    conquest_pm::load_held(&medium, &geometry, fill)?;
+                    superblock = peek(&medium)?;
+                    memory
+                }
+                (true, None) => {
+                    let (medium, fill) = (Arc::clone(&medium), Arc::new(Nothing));
+                    let from = LoadFrom { medium, geometry: geometry.clone(), fill };
+                    let map = MapOptions { load_from: Some(from), ..map };
+                    Mapped::map(host.medium(), geometry.len(), &map)?
+                }
+            };
             return Ok(Hold::Held(Box::new(Held { superblock, geometry, memory, _claim: claim })));
         }
         let who = attached(&memory, &host, &geometry, superblock.tag())?;

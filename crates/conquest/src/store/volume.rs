@@ -197,6 +197,12 @@ pub(crate) fn open_image(directory: &Path, at: &VolumeAt) -> Result<Image> {
     Ok(found?)
 }
 
+/// Closes the volume of `image`, if nobody else has it.
+pub(crate) fn close_image(image: Arc<Image>) -> Result<()> {
+    let volume = Arc::into_inner(image).map(Image::into_volume).and_then(Arc::into_inner);
+    volume.map_or(Ok(()), |volume| Ok(volume.close()?))
+}
+
 /// Bytes of a volume that a core of this `geometry` may need: its image, and a log as large as a
 /// quarter of that, and not too small.
 pub(crate) fn needed(geometry: &Geometry) -> u64 {

@@ -4,7 +4,12 @@
 //! image are put there, in any order, then the log is replayed, then the region is finished, which
 //! is when it can be attached. What stands in them is not trusted: what is put anywhere lies where
 //! records can change something.
+//!
+//! Or the pages of the image are loaded when they are used, also by replaying. Then only those of
+//! which the log has the bytes are put there, and only what is never loaded is given space: the
+//! rest has it as it is loaded.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,12 +17,13 @@ use std::path::Path;
 use conquest_format::geometry::{STATE, STATE_CHUNKS, STATE_GROUPS};
 use conquest_format::journal::{Action, CHECKSUM, COMMIT, Commit, Entry};
 use conquest_format::log::{Fragments, Item, Items};
+use conquest_format::superblock::LOADING;
 use conquest_format::volatile::holding::PER_CHUNK;
 use conquest_format::{GROUP_PAGES, Geometry, LINE, Offset, PAGE, WORD};
 
-use crate::attach::{NewRegion, make_numbered};
+use crate::attach::{NewRegion, checked_geometry, make_numbered};
 use crate::host::Host;
-use crate::log::Origin;
+use crate::log::{self, Origin};
 use crate::memory::Memory;
 use crate::{Error, Result};
 
@@ -33,6 +39,8 @@ pub struct Replay<'m, M, H> {
     /// Groups and chunks of holdings that have space.
     groups: u64,
     chunks: u64,
+    /// Whether pages of the image are loaded when they are used.
+    is_loading: bool,
 }
 
 /// What replaying has found.
@@ -60,7 +68,58 @@ impl<'m, M: Memory, H: Host> Replay<'m, M, H> {
         let groups = new.groups.clamp(1, new.shape.max_groups);
         let chunks = memory.load(STATE_CHUNKS, Ordering::Relaxed);
         let (new, first) = (new.clone(), origin.first);
-        Ok(Replay { memory, host, path, new, geometry, first, groups, chunks })
+        let is_loading = false;
+        Ok(Replay { memory, host, path, new, geometry, first, groups, chunks, is_loading })
+    }
+
+    /// The same in a memory that loads what is used of the image.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], and those of the host.
+    pub fn loading(
+        memory: &'m M,
+        host: &'m H,
+        path: &'m Path,
+        new: &NewRegion,
+        origin: Origin,
+    ) -> Result<Self> {
+        let geometry = checked_geometry(path, new)?;
+        let (new, first) = (new.clone(), origin.first);
+        let (groups, chunks, is_loading) = (0, 0, true);
+        let mut replay =
+            Replay { memory, host, path, new, geometry, first, groups, chunks, is_loading };
+        let shape = replay.geometry.shape();
+        replay.grow(1)?;
+        replay.add_chunks(shape.chunks.min(shape.slots).into())?;
+        log::make(memory, &replay.geometry, origin);
+        Ok(replay)
+    }
+
+    /// What of the ranges `space` is to have space now.
+    fn now(&self, space: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+        let is_now = |range: &Range<u64>| !self.is_loading || !self.geometry.is_logged(range.start);
+        space.into_iter().filter(is_now).collect()
+    }
+
+    /// Sees to it that the region has the groups that a page of the image at `at` is in; whether
+    /// there can be one.
+    ///
+    /// # Errors
+    /// Those of the host.
+    pub fn has_page(&mut self, at: Offset) -> Result<bool> {
+        self.make_room(at, PAGE)
+    }
+
+    /// Groups that the region has, as far as is known.
+    #[must_use]
+    pub const fn groups(&self) -> u64 {
+        self.groups
+    }
+
+    /// The region's layout.
+    #[must_use]
+    pub const fn geometry(&self) -> &Geometry {
+        &self.geometry
     }
 
     /// Gives the region so many groups, if it has fewer.
@@ -68,7 +127,7 @@ impl<'m, M: Memory, H: Host> Replay<'m, M, H> {
         if groups <= self.groups {
             return Ok(());
         }
-        let space = self.geometry.space(self.groups, groups);
+        let space = self.now(self.geometry.space(self.groups, groups));
         self.host.back(&space, self.geometry.len_at(groups))?;
         self.groups = groups;
         Ok(())
@@ -79,7 +138,7 @@ impl<'m, M: Memory, H: Host> Replay<'m, M, H> {
         if chunks <= self.chunks {
             return Ok(());
         }
-        let space = self.geometry.chunk_space(self.chunks as u32, chunks as u32);
+        let space = self.now(self.geometry.chunk_space(self.chunks as u32, chunks as u32));
         self.host.back(&space, self.geometry.len_at(self.groups))?;
         self.chunks = chunks;
         Ok(())
@@ -249,11 +308,11 @@ impl<'m, M: Memory, H: Host> Replay<'m, M, H> {
         Ok(true)
     }
 
-    /// Finishes the region: it can be attached.
+    /// Finishes the region: it can be attached. How many groups it has, and chunks of holdings.
     ///
     /// # Errors
     /// Those of the host.
-    pub fn finish(self) -> Result<()> {
+    pub fn finish(self) -> Result<(u64, u64)> {
         for lane in 0..self.geometry.shape().lanes {
             // No record is under way. (What is there is what was, when the page was copied.) None
             // of a lane ever had a larger number than the log had given: so what comes is new.
@@ -267,10 +326,11 @@ impl<'m, M: Memory, H: Host> Replay<'m, M, H> {
         }
         self.memory.put(STATE_GROUPS, self.groups, Ordering::Relaxed);
         self.memory.put(STATE_CHUNKS, self.chunks, Ordering::Relaxed);
-        crate::attach::write_superblocks(self.memory, self.host, &self.new);
+        let features = if self.is_loading { LOADING } else { 0 };
+        crate::attach::write_superblocks(self.memory, self.host, &self.new, features);
         match self.memory.failure() {
             Some(reason) => Err(Error::Failed { reason }),
-            None => Ok(()),
+            None => Ok((self.groups, self.chunks)),
         }
     }
 

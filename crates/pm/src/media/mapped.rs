@@ -6,14 +6,16 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use conquest_format::{GROUP, PAGE, WORD};
+use conquest_format::{GROUP, PAGE};
 
 use super::descriptor::Kept;
 use super::kind::MediumKind;
 use super::medium::Medium;
+use super::residency::{LoadFrom, Loading};
 use super::shield::Shield;
 use super::sigbus::{Reason, Watch};
 use super::sys::{checked, failed, mapped};
+use super::window::Window;
 use crate::persist::{Machine, Request, WriteBack};
 use crate::{Error, Result};
 
@@ -28,35 +30,29 @@ pub struct MapOptions {
     /// Whether stores outside of operations fault, in everything except this range, the volatile
     /// part, whose ends are multiples of a page. Costs about two microseconds an operation.
     pub shield: Option<Range<u64>>,
-}
-
-/// A range of offsets in which something may be done.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
-    pub(super) start: u64,
-    pub(super) len: u64,
-    pub(super) words: u64,
-}
-
-impl Window {
-    const fn new(range: &Range<u64>) -> Window {
-        let len = range.end - range.start;
-        Window { start: range.start, len, words: len / WORD }
-    }
+    /// Where pages that are not resident are loaded from, in a region that has a residency table.
+    pub load_from: Option<LoadFrom>,
 }
 
 /// A region's whole maximum length, mapped. The file may be shorter, and grow beneath.
 #[derive(Debug)]
 pub struct Mapped {
     base: NonNull<u8>,
+    /// Bytes of the region.
+    len: u64,
+    /// Bytes that are mapped: with the residency table, if there is one.
+    mapped: u64,
     loads: Window,
     stores: Window,
     puts: Window,
+    /// How pages that are not resident yet are loaded.
+    loading: Option<Loading>,
     policy: WriteBack,
     watch: &'static Watch,
     /// The file, for a forked child that was cut off from it.
     kept: Kept,
-    read_only: Option<Range<u64>>,
+    /// For reading only: what can be stored to all the same.
+    read_only: Option<[Range<u64>; 2]>,
     kind: MediumKind,
     path: PathBuf,
     /// Whether the kernel took the advice to use huge pages.
@@ -92,32 +88,38 @@ impl Mapped {
             });
         }
         let file = medium.reopen()?;
-        let base = reserve(len as usize, kind.granularity().max(GROUP) as usize)
+        let load_from = options.load_from.as_ref();
+        let mapped = load_from.map_or(len, LoadFrom::end).max(len);
+        let base = reserve(mapped as usize, kind.granularity().max(GROUP) as usize)
             .map_err(failed(&path, "reserve address space for the region"))?;
-        let whole = 0..len;
-        let (stores, puts) = match &options.read_only {
-            Some(volatile) => (volatile, &(0..0)),
-            None => (&whole, &whole),
-        };
-        let read_only = options.read_only.clone();
-        let ready = put_file(base, len, &file, &kind, read_only.as_ref())
+        let read_only = options.read_only.as_ref().map(|volatile| [volatile.clone(), len..mapped]);
+        let ready = put_file(base, mapped, &file, &kind, read_only.as_ref())
             .and_then(|()| Kept::new(file))
             .and_then(|kept| {
                 let start = base.as_ptr().expose_provenance();
-                Watch::register(start, len as usize, &kept).map(|watch| (watch, kept))
+                Watch::register(start, mapped as usize, &kept).map(|watch| (watch, kept))
             });
         let (watch, kept) = ready.map_err(|error| {
             // SAFETY: our own reservation, which nobody else knows of.
-            unsafe { libc::munmap(base.as_ptr().cast(), len as usize) };
+            unsafe { libc::munmap(base.as_ptr().cast(), mapped as usize) };
             failed(&path, "map the region")(error)
         })?;
         // A dump of the program must not carry the region's whole length.
-        advise(base, len as usize, libc::MADV_DONTDUMP);
+        advise(base, mapped as usize, libc::MADV_DONTDUMP);
+        // What is never loaded can be used at once; the rest when all is resident.
+        let now = load_from.map_or(0..len, LoadFrom::never_loaded);
+        let (stores, puts) = match &options.read_only {
+            Some(volatile) => (Window::new(volatile), Window::new(&(0..0))),
+            None => (Window::opening(&now, 0..len), Window::opening(&now, 0..len)),
+        };
         let mut made = Mapped {
             base,
-            loads: Window::new(&whole),
-            stores: Window::new(stores),
-            puts: Window::new(puts),
+            len,
+            mapped,
+            loads: Window::opening(&now, 0..len),
+            stores,
+            puts,
+            loading: None,
             policy,
             watch,
             kept,
@@ -128,12 +130,13 @@ impl Mapped {
             shield: None,
         };
         made.raise_shield(options.shield.as_ref())?;
+        made.loading = load_from.map(|from| Loading::begin(from.clone(), &made)).transpose()?;
         Ok(made)
     }
 
     fn raise_shield(&mut self, volatile: Option<&Range<u64>>) -> Result<()> {
         let Some(volatile) = volatile else { return Ok(()) };
-        let raised = Shield::raise(self.base, self.loads.len, volatile);
+        let raised = Shield::raise(self.base, self.len, volatile);
         self.shield = Some(raised.map_err(failed(&self.path, "protect the region"))?);
         Ok(())
     }
@@ -151,11 +154,11 @@ impl Mapped {
         }
         let action = "map the region again";
         let file = self.kept.reopen(Some(&self.path)).map_err(failed(&self.path, action))?;
-        let (base, len) = (self.base, self.loads.len);
+        let (base, len) = (self.base, self.mapped);
         put_file(base, len, &file, &self.kind, self.read_only.as_ref())
             .map_err(failed(&self.path, action))?;
         advise(base, len as usize, libc::MADV_DONTDUMP);
-        advise(base, len as usize, libc::MADV_HUGEPAGE);
+        advise(base, self.len as usize, libc::MADV_HUGEPAGE);
         self.watch.rejoined();
         if let Some(shield) = &self.shield {
             shield.raise_again();
@@ -192,7 +195,7 @@ impl Mapped {
     /// Whether the persistent part is mapped for reading only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.puts.len == 0
+        self.read_only.is_some()
     }
 
     /// Where the region is mapped, as a number: a multiple of 2 MiB.
@@ -221,8 +224,8 @@ impl Mapped {
     }
 
     fn advise_range(&self, range: Range<u64>, how: i32, action: &'static str) -> Result<()> {
-        let start = range.start.min(self.loads.len) / PAGE * PAGE;
-        let end = range.end.min(self.loads.len);
+        let start = range.start.min(self.len) / PAGE * PAGE;
+        let end = range.end.min(self.len);
         if start >= end {
             return Ok(());
         }
@@ -249,7 +252,27 @@ impl Mapped {
 
     #[inline]
     pub(super) fn bytes(&self) -> u64 {
-        self.loads.len
+        self.len
+    }
+
+    /// Bytes that are mapped.
+    pub(super) fn bytes_mapped(&self) -> u64 {
+        self.mapped
+    }
+
+    /// How pages that are not resident are loaded, if there may be any.
+    pub(super) fn loading(&self) -> Option<&Loading> {
+        self.loading.as_ref()
+    }
+
+    /// Whether a forked child has pages of its own instead of the file's.
+    pub(super) fn is_cut(&self) -> bool {
+        self.watch.is_cut()
+    }
+
+    /// All is resident: loads and stores need not ask any more.
+    pub(super) fn open_windows(&self) {
+        [&self.loads, &self.stores, &self.puts].into_iter().for_each(Window::open);
     }
 
     /// The address of the byte at `at`.
@@ -264,20 +287,20 @@ impl Mapped {
 
     /// Where loads may be made.
     #[inline]
-    pub(super) fn loads(&self) -> Window {
-        self.loads
+    pub(super) fn loads(&self) -> &Window {
+        &self.loads
     }
 
     /// Where stores into the volatile part may be made.
     #[inline]
-    pub(super) fn stores(&self) -> Window {
-        self.stores
+    pub(super) fn stores(&self) -> &Window {
+        &self.stores
     }
 
     /// Where stores into the persistent part may be made.
     #[inline]
-    pub(super) fn puts(&self) -> Window {
-        self.puts
+    pub(super) fn puts(&self) -> &Window {
+        &self.puts
     }
 
     pub(super) fn fail(&self, reason: Reason) {
@@ -289,7 +312,7 @@ impl Drop for Mapped {
     fn drop(&mut self) {
         self.watch.release();
         // SAFETY: our own mapping, to which no reference can exist any more: they borrow self.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.loads.len as usize) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped as usize) };
     }
 }
 
@@ -335,7 +358,7 @@ fn put_file(
     len: u64,
     file: &File,
     kind: &MediumKind,
-    read_only: Option<&Range<u64>>,
+    read_only: Option<&[Range<u64>; 2]>,
 ) -> std::io::Result<()> {
     let protection = match read_only {
         Some(_) => libc::PROT_READ,
@@ -357,16 +380,16 @@ fn put_file(
         )
     };
     mapped(result)?;
-    read_only.map_or(Ok(()), |volatile| allow_stores(base, volatile))
+    read_only.into_iter().flatten().try_for_each(|range| allow_stores(base, range))
 }
 
-/// Makes the volatile part of a mapping for reading only writable.
-fn allow_stores(base: NonNull<u8>, volatile: &Range<u64>) -> std::io::Result<()> {
-    if volatile.is_empty() {
+/// Makes a part of a mapping for reading only writable: the volatile part, the residency table.
+fn allow_stores(base: NonNull<u8>, range: &Range<u64>) -> std::io::Result<()> {
+    if range.is_empty() {
         return Ok(());
     }
-    let at = base.as_ptr().wrapping_add(volatile.start as usize);
-    let len = (volatile.end - volatile.start) as usize;
+    let at = base.as_ptr().wrapping_add(range.start as usize);
+    let len = (range.end - range.start) as usize;
     // SAFETY: pages of our own mapping, which nobody uses yet.
     checked(unsafe { libc::mprotect(at.cast(), len, libc::PROT_READ | libc::PROT_WRITE) })?;
     Ok(())

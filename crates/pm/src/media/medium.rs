@@ -199,6 +199,20 @@ impl Medium {
         space::back(&file, ranges, len).map_err(failed(&self.path, action))
     }
 
+    /// Cuts the file off behind `len` bytes, if it is longer: nobody uses what is there.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub(super) fn shorten(&self, len: u64) -> Result<()> {
+        let action = "cut it off";
+        let file = self.reopen()?;
+        let found = file.metadata().map_err(failed(&self.path, action))?.len();
+        match found > len {
+            true => file.set_len(len).map_err(failed(&self.path, action)),
+            false => Ok(()),
+        }
+    }
+
     /// A new open file description of the same file.
     pub(super) fn reopen(&self) -> Result<File> {
         let path = self.named.then_some(self.path.as_path());

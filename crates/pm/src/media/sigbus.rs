@@ -33,6 +33,12 @@ pub(super) enum Reason {
     Bounds = 3,
     /// A store into a part that was mapped for reading only.
     ReadOnly = 4,
+    /// A page is not resident, and can't be read where it is.
+    Unreadable = 5,
+    /// There is no memory for a page that is not resident.
+    NoRoom = 6,
+    /// A child that was forked inside an operation went on with that.
+    Inherited = 7,
 }
 
 impl Reason {
@@ -43,6 +49,9 @@ impl Reason {
             2 => Some("the machine reported poisoned memory"),
             3 => Some("an access out of bounds: an offset in the region is corrupt"),
             4 => Some("a store into a region attached for reading only"),
+            5 => Some("a page that was not loaded yet can't be read from the volume"),
+            6 => Some("there is no memory for a page that was not loaded yet from the volume"),
+            7 => Some("a child that was forked inside an operation needs what is not loaded yet"),
             _ => Some("unknown"),
         }
     }

@@ -5,9 +5,10 @@ use core::time::Duration;
 
 use conquest_format::{Offset, WORD};
 
-use super::mapped::{Mapped, Window};
+use super::mapped::Mapped;
 use super::shield::Shield;
 use super::sigbus::Reason;
+use super::window::Window;
 use super::{copy, futex};
 use crate::memory::{Memory, Wake};
 #[cfg(target_arch = "x86_64")]
@@ -42,13 +43,13 @@ impl Mapped {
     /// persistent part.
     #[inline]
     fn put_within_word(&self, at: u64, from: usize, bytes: &[u8]) {
-        if let Some(word) = self.word(Offset::new(at), self.puts()) {
+        self.on_word(Offset::new(at), self.puts(), (), |word| {
             let mut value = word.load(Ordering::Relaxed).to_ne_bytes();
             for (old, new) in value.iter_mut().skip(from).zip(bytes) {
                 *old = *new;
             }
             word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
-        }
+        });
     }
 
     /// Splits `len` bytes at `at` into the end of a word, whole words, and the start of a word;
@@ -89,6 +90,18 @@ impl Memory for Mapped {
         self.map_again()
     }
 
+    fn is_loading(&self) -> bool {
+        self.progress().is_some()
+    }
+
+    fn found_table(&self, is_there: bool, life: u32) -> crate::Result<()> {
+        Mapped::found_table(self, is_there, life)
+    }
+
+    fn drop_table(&self, len: u64) -> crate::Result<()> {
+        Mapped::drop_table(self, len)
+    }
+
     fn make_ready(&self, at: Offset, len: u64) {
         // A kernel that does not know how lets each page wait for its first store.
         let (Ok(()) | Err(_)) = self.populate(at.bytes()..at.bytes().saturating_add(len));
@@ -96,10 +109,7 @@ impl Memory for Mapped {
 
     #[inline]
     fn load(&self, at: Offset, order: Ordering) -> u64 {
-        match self.word(at, self.loads()) {
-            Some(word) => u64::from_le(word.load(for_load(order))),
-            None => 0,
-        }
+        self.on_word(at, self.loads(), 0, move |word| u64::from_le(word.load(for_load(order))))
     }
 
     #[inline]
@@ -137,9 +147,9 @@ impl Memory for Mapped {
 
     #[inline]
     fn store(&self, at: Offset, value: u64, order: Ordering) {
-        if let Some(word) = self.word(at, self.stores()) {
-            word.store(value.to_le(), for_store(order));
-        }
+        self.on_word(at, self.stores(), (), move |word| {
+            word.store(value.to_le(), for_store(order))
+        });
     }
 
     #[inline]
@@ -151,16 +161,14 @@ impl Memory for Mapped {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64> {
-        match self.word(at, self.stores()) {
-            Some(word) => word
-                .compare_exchange(current.to_le(), new.to_le(), success, for_load(failure))
+        // What a load finds out of bounds. That the exchange "succeeds" if 0 was expected keeps
+        // nobody trying for ever; the region has failed.
+        let otherwise = if current == 0 { Ok(0) } else { Err(0) };
+        self.on_word(at, self.stores(), otherwise, move |word| {
+            word.compare_exchange(current.to_le(), new.to_le(), success, for_load(failure))
                 .map(u64::from_le)
-                .map_err(u64::from_le),
-            // What a load finds out of bounds. That the exchange "succeeds" if 0 was expected
-            // keeps nobody trying for ever; the region has failed.
-            None if current == 0 => Ok(0),
-            None => Err(0),
-        }
+                .map_err(u64::from_le)
+        })
     }
 
     #[inline]
@@ -174,37 +182,30 @@ impl Memory for Mapped {
     }
 
     fn wait(&self, at: Offset, expected: u32, timeout: Duration) -> Wake {
-        match self.word(at, self.stores()) {
-            Some(word) => futex::wait(word, expected, timeout),
-            None => Wake::Woken,
-        }
+        self.on_word(at, self.stores(), Wake::Woken, |word| futex::wait(word, expected, timeout))
     }
 
     fn wake(&self, at: Offset, count: u32) {
-        if let Some(word) = self.word(at, self.stores()) {
-            futex::wake(word, count);
-        }
+        self.on_word(at, self.stores(), (), move |word| futex::wake(word, count));
     }
 
     #[inline]
     fn put(&self, at: Offset, value: u64, order: Ordering) {
-        if let Some(word) = self.word(at, self.puts()) {
-            word.store(value.to_le(), for_store(order));
-        }
+        self.on_word(at, self.puts(), (), move |word| word.store(value.to_le(), for_store(order)));
     }
 
     #[inline]
     fn put_or(&self, at: Offset, bits: u64) {
-        if let Some(word) = self.word(at, self.puts()) {
+        self.on_word(at, self.puts(), (), move |word| {
             word.fetch_or(bits.to_le(), Ordering::AcqRel);
-        }
+        });
     }
 
     #[inline]
     fn put_and_not(&self, at: Offset, bits: u64) {
-        if let Some(word) = self.word(at, self.puts()) {
+        self.on_word(at, self.puts(), (), move |word| {
             word.fetch_and(!bits.to_le(), Ordering::AcqRel);
-        }
+        });
     }
 
     #[inline]
@@ -291,34 +292,103 @@ impl Memory for Mapped {
 }
 
 impl Mapped {
-    /// The word at `at`, if it is aligned and in `window`; otherwise the mapping has failed.
+    /// What `act` does with the word at `at`, if that is aligned and in `window`, and is loaded
+    /// first if need be. Otherwise the mapping has failed, and this is what is returned.
     #[inline]
-    fn word(&self, at: Offset, window: Window) -> Option<&AtomicU64> {
+    fn on_word<T>(
+        &self,
+        at: Offset,
+        window: &Window,
+        otherwise: T,
+        act: impl FnOnce(&AtomicU64) -> T,
+    ) -> T {
+        let (start, words) = window.now();
         // The rotation turns a number that is no multiple of 8 into one far out of bounds.
-        let index = at.bytes().wrapping_sub(window.start).rotate_right(3);
-        if index < window.words {
-            // SAFETY: the word is aligned, as `base` and the offset are, and inside the mapping,
-            // which lives as long as self. It is touched only by atomics, by this process and by
-            // others, or by the copies of whole words in `copy`. A word of a window that is
-            // mapped for reading only is never stored to, and 8-byte loads don't store.
-            return Some(unsafe {
-                AtomicU64::from_ptr(self.address_of(at.bytes()).cast().as_ptr())
-            });
+        let index = at.bytes().wrapping_sub(start).rotate_right(3);
+        if index < words {
+            // SAFETY: aligned, and inside the mapping, as the window is.
+            return act(unsafe { self.word(at) });
         }
-        self.refuse(at);
+        self.on_cold_word(at, window, otherwise, act)
+    }
+
+    /// The same for what has to be looked at. By itself, so that others pay nothing for it.
+    #[cold]
+    #[inline(never)]
+    fn on_cold_word<T>(
+        &self,
+        at: Offset,
+        window: &Window,
+        otherwise: T,
+        act: impl FnOnce(&AtomicU64) -> T,
+    ) -> T {
+        if !at.is_aligned(WORD) {
+            self.refuse(at);
+            return otherwise;
+        }
+        if !self.may_touch(at, WORD, window) {
+            return otherwise;
+        }
+        // SAFETY: aligned, and inside the mapping, as all is that the window can have.
+        act(unsafe { self.word(at) })
+    }
+
+    /// The word at `at`.
+    ///
+    /// # Safety
+    /// `at` is aligned, and the word inside the mapping. To store to it, it is in a window of
+    /// what is mapped for storing.
+    #[inline]
+    unsafe fn word(&self, at: Offset) -> &AtomicU64 {
+        // SAFETY: the word is aligned, as `base` and the offset are, and inside the mapping, which
+        // lives as long as self. It is touched only by atomics, by this process and by others, or
+        // by the copies of whole words in `copy`; who loads its page stores into it through the
+        // file before anybody may come here. A word of a window that is mapped for reading only is
+        // never stored to, and 8-byte loads don't store.
+        unsafe { AtomicU64::from_ptr(self.address_of(at.bytes()).cast().as_ptr()) }
+    }
+
+    /// The address of `len` bytes at `at`, if they are in `window`, loaded first if need be;
+    /// otherwise the mapping has failed.
+    #[inline]
+    fn span(&self, at: Offset, len: u64, window: &Window) -> Option<*mut u8> {
+        let (start, words) = window.now();
+        let inside = at.bytes().wrapping_sub(start);
+        let bytes = words * WORD;
+        let is_open = inside <= bytes && len <= bytes - inside;
+        if is_open || self.may_touch(at, len, window) {
+            return Some(self.base().wrapping_add(at.bytes() as usize));
+        }
         None
     }
 
-    /// The address of `len` bytes at `at`, if they are in `window`; otherwise the mapping has
-    /// failed.
-    #[inline]
-    fn span(&self, at: Offset, len: u64, window: Window) -> Option<*mut u8> {
-        let inside = at.bytes().wrapping_sub(window.start);
-        if inside <= window.len && len <= window.len - inside {
-            return Some(self.base().wrapping_add(at.bytes() as usize));
+    /// Whether `len` bytes at `at` are in `window` once all is resident, and are resident now: they
+    /// are loaded if need be. Otherwise the mapping has failed.
+    #[cold]
+    fn may_touch(&self, at: Offset, len: u64, window: &Window) -> bool {
+        if !window.has(at.bytes(), len) {
+            self.refuse(at);
+            return false;
         }
-        self.refuse(at);
-        None
+        match self.make_resident(at.bytes()..at.bytes() + len) {
+            Ok(()) => true,
+            Err(reason) => {
+                self.fail(reason);
+                false
+            }
+        }
+    }
+
+    /// A word of the residency table; none if that is not mapped.
+    pub(super) fn table_word(&self, at: Offset) -> Option<&AtomicU64> {
+        let table = self.bytes()..self.bytes_mapped();
+        if !at.is_aligned(WORD) || !table.contains(&at.bytes()) {
+            return None;
+        }
+        // SAFETY: the word is aligned, as `base` and the offset are, and inside the mapping, whose
+        // length is a multiple of a page, and which lives as long as self. It is mapped for storing
+        // whatever the region is, and touched only by atomics, in this process and in others.
+        Some(unsafe { AtomicU64::from_ptr(self.address_of(at.bytes()).cast().as_ptr()) })
     }
 
     #[cold]
