@@ -80,7 +80,8 @@ impl Backing {
 
     /// The image, as the process that `core` is attached by has it.
     pub(crate) fn image(&self, core: &Region) -> Result<Arc<Image>> {
-        self.image_of(core.life().unwrap_or(u32::MAX))
+        let image = self.image_of(core.life().unwrap_or(u32::MAX));
+        image.inspect_err(|error| fits::tell(core, error))
     }
 
     /// The image that the process has open.
@@ -118,8 +119,7 @@ impl Backing {
             if place.as_ref().is_some_and(|(opener, _)| *opener == life) {
                 continue;
             }
-            let opened = volume::open_image(&self.directory, &self.at);
-            let image = Arc::new(opened.inspect_err(|error| fits::tell(core, error))?);
+            let image = Arc::new(volume::open_image(&self.directory, &self.at)?);
             // What a parent has opened is the parent's.
             let _parents = ManuallyDrop::new(place.replace((life, Arc::clone(&image))));
             return Ok(image);
