@@ -5,7 +5,7 @@ use std::sync::Arc;
 use conquest_access::{Capability, Credentials};
 use conquest_format::fs::{INODE, RESERVE_MAX, VERSION, chunk, root};
 use conquest_format::geometry::STATE_ROOTS;
-use conquest_format::inode::{self, Content, FileType, Links, Owner, SIZE_MAX};
+use conquest_format::inode::{self, Content, FileType, Inode, Links, Owner, SIZE_MAX};
 use conquest_format::{GROUP_PAGES, Offset, PAGE, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -146,6 +146,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 pages: 0,
                 attributes: 0,
                 parent: None,
+                threshold: None,
             };
             let made = new_root.stage(tx, clock())?;
             tx.set(root_word(root::DIRECTORY), Ptr::<InodeObject>::word(made.0))?;
@@ -233,9 +234,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         self.space.as_ref().filter(|_| self.chunk_blocks != 0).map(|_| self.threshold)
     }
 
-    /// [`Self::threshold`], or more than any file has.
-    pub(crate) fn limit(&self) -> u64 {
-        self.threshold().unwrap_or(u64::MAX)
+    /// Bytes above which the file of `inode` goes to the volume: its own threshold, or else the
+    /// store's; more than any file has if there is no volume.
+    pub(crate) fn limit_of(&self, inode: &Inode) -> u64 {
+        match self.threshold() {
+            Some(threshold) => inode.threshold.unwrap_or(threshold),
+            None => u64::MAX,
+        }
     }
 
     /// Blocks of a chunk of the volume's space; 0 if the store has none.

@@ -104,7 +104,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             (None, None) => 0,
         };
         let end = start.checked_add(bytes.len() as u64).filter(|end| *end <= self.size_max());
-        let is_for_volume = end.is_some_and(|end| self.threshold().is_some_and(|most| end > most));
+        let is_for_volume = end.is_some_and(|end| end > self.limit_of(&inode));
         let is_possible = inode.file_type == FileType::Regular
             && may_write
             && is_for_volume

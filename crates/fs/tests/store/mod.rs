@@ -24,7 +24,7 @@ use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{Mapped, OsHost, Source};
 use conquest_pm::memory::Memory;
 use conquest_pm::{Access, Options, Region};
-use conquest_testkit::files::root_user;
+use conquest_testkit::files::{RamSpace, root_user};
 use conquest_testkit::judge::judge_attached;
 
 pub type Files = FileSystem<Mapped, OsHost>;
@@ -101,6 +101,10 @@ impl Store {
             Region::open(Source::from(copy), &fs::kinds(), Access::default(), options).unwrap();
         FileSystem::make(&core, new, &clock()).unwrap();
         let files = FileSystem::open(core, clock()).unwrap();
+        let files = match new.large {
+            Some(_) => files.with_space(Box::new(RamSpace::default())),
+            None => files,
+        };
         Store { files, time }
     }
 

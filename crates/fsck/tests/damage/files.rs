@@ -56,8 +56,14 @@ fn inodes() -> Vec<Case> {
         case("attributes of no class", &[Code::InodeAttributes], |store| {
             store.set_inode("empty", word::ATTRIBUTES, geometry().page(0).bytes() | 0x3F);
         }),
-        case("a file with a parent", &[Code::InodeParent], |store| {
-            store.set_inode("empty", word::PARENT, store.number("/"));
+        case("a fifo with a parent", &[Code::InodeParent], |store| {
+            store.set_inode("fifo", word::PARENT, store.number("/"));
+        }),
+        case("a file's threshold past all sizes", &[Code::InodeThreshold], |store| {
+            store.set_inode("empty", word::PARENT, (1 << 63) + 1);
+        }),
+        case("a directory's threshold past all sizes", &[Code::InodeThreshold], |store| {
+            store.set_inode("child", word::SHAPE, u64::MAX);
         }),
         case("a generation of no lane", &[Code::InodeGeneration], |store| {
             store.set_inode("empty", word::GENERATION, 7 << 48 | 1);
