@@ -153,8 +153,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             content::read_bytes(view, inode.content, inode.size, 0, &mut magic, &mut far)?;
             let is_program = is_program(inode.permissions.into(), &magic);
             let stays = match inode.size {
-                size if size <= inode.threshold.unwrap_or(threshold) => Stays::Small,
                 _ if form == Form::Large => Stays::OnVolume,
+                size if size <= inode.threshold.unwrap_or(threshold) => Stays::Small,
                 _ if is_program => Stays::Program,
                 _ if self.threshold().is_none() => Stays::NoVolume,
                 _ => Stays::Unwritten,
