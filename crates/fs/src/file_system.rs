@@ -253,6 +253,17 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         self.space.as_deref().ok_or(Error::NoVolume)
     }
 
+    /// [`Space::settle`], before a record that says what the volume has, or has no more. No lock is
+    /// held.
+    pub(crate) fn settle(&self) -> Result<()> {
+        Ok(self.space()?.settle()?)
+    }
+
+    /// Whether each operation makes durable what it has done.
+    pub(crate) fn is_synchronous(&self) -> bool {
+        self.is_synchronous
+    }
+
     /// The same, but with operations that make durable what they have done before they return. One
     /// that returns an error then may have been done all the same.
     #[must_use]

@@ -13,6 +13,7 @@ use super::directory::SETTINGS;
 use super::keeper::Program;
 use super::large::LargeSpace;
 use super::lock::{StoreLock, absolute};
+use super::new::Medium;
 use super::settings::{Settings, is_absent};
 use super::sync_mode::SyncMode;
 use super::{Attach, Store, bring_back, live, make, region, switch};
@@ -43,8 +44,9 @@ impl Store {
             live::refuse_torn(&directory, &settings, &found)?;
         }
         let access = Access { write_back: how.write_back, shield: how.shield };
-        let backing =
-            settings.volume.clone().map(|at| Backing::new(&directory, at, how.keeper.clone()));
+        let is_logged = settings.medium == Medium::Logged;
+        let backing = settings.volume.clone();
+        let backing = backing.map(|at| Backing::new(&directory, at, is_logged, how.keeper.clone()));
         let options = Options {
             make_durable: make_durable(backing.as_ref(), &found),
             on_slow: how.on_slow.clone().map(|told| -> Box<dyn Fn(Holder) + Send + Sync> {
@@ -100,9 +102,9 @@ fn make_durable(
     found: &live::Found,
 ) -> Option<DurableMaker<Mapped, OsHost>> {
     match backing {
-        Some(backing) => Some(backing.maker()),
-        None if found.superblock.shape.log != 0 => Some(backing::forgetful()),
-        None => None,
+        Some(backing) if backing.is_logged() => Some(backing.maker()),
+        _ if found.superblock.shape.log != 0 => Some(backing::forgetful()),
+        _ => None,
     }
 }
 

@@ -11,11 +11,14 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::attach::is_store;
+use super::backing::Backing;
 use super::directory::{KEEPER, SETTINGS};
 use super::sync_mode::SyncMode;
+use super::volume::{Image, Volume};
 use super::{Attach, Store};
 use crate::error::failed;
 use crate::{Error, Result};
@@ -139,14 +142,14 @@ pub fn keep(directory: &Path) -> Result<()> {
     }
     let how = Attach { keeper: Program::This, keep_from_swap: false, ..Attach::default() };
     let store = Store::attach(directory, &how)?;
-    let core = std::sync::Arc::clone(store.fs().core());
+    let core = Arc::clone(store.fs().core());
     let Some(backing) = store.attachment().backing.clone() else {
         let what = "it has no volume, so there is nothing to keep";
         return Err(Error::VolumeRule { directory: directory.to_owned(), what });
     };
-    let image = backing.image(&core)?;
-    let keeper = Keeper { store: &store, image: &image };
-    let kept = image.volume().with_keeper(|| {
+    let (volume, image) = (backing.volume(&core)?, backing.image(&core)?);
+    let keeper = Keeper { store: &store, backing: &backing, volume: &volume, image };
+    let kept = volume.with_keeper(|| {
         while keeper.work()? {
             // Who comes now finds no keeper, or is found.
             lock.unlock().map_err(failed(&directory.join(KEEPER), "unlock it"))?;
@@ -156,7 +159,8 @@ pub fn keep(directory: &Path) -> Result<()> {
         }
         Ok(())
     });
-    drop(image);
+    drop(keeper);
+    drop(volume);
     // What could not be made durable is told, and the lock ends last.
     kept.and(store.detach())
 }
@@ -189,7 +193,10 @@ const ZEROS_AHEAD: u64 = 64 << 20;
 
 struct Keeper<'s> {
     store: &'s Store,
-    image: &'s super::volume::Image,
+    backing: &'s Backing,
+    volume: &'s Volume,
+    /// The core's, if it is made durable there.
+    image: Option<Arc<Image>>,
 }
 
 impl Keeper<'_> {
@@ -204,27 +211,38 @@ impl Keeper<'_> {
         while idle < LOOKS && !is_asked {
             is_asked = core.await_leave(interval.min(LOOK));
             if matches!(self.store.sync_mode(), Some(SyncMode::Interval(_))) {
-                self.image.sync(core)?;
+                self.sync()?;
                 self.store.fs().trim_chunks()?;
             }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
                 self.checkpoint_if_long()?;
-                self.image.volume().write_zeros_ahead(ZEROS_AHEAD)?;
+                self.volume.write_zeros_ahead(ZEROS_AHEAD)?;
                 idle = if core.is_anyone_else_at_work()? { 0 } else { idle + 1 };
             }
         }
-        self.image.sync(core)?;
+        self.sync()?;
         self.store.fs().trim_chunks()?;
-        self.image.sync(core)?;
+        self.sync()?;
         self.checkpoint_if_long()?;
         Ok(!is_asked)
     }
 
+    fn sync(&self) -> Result<()> {
+        match &self.image {
+            Some(image) => Ok(image.sync(self.store.fs().core())?),
+            // Where the core is durable, that is what large files were overwritten with.
+            None => self.backing.sync(self.store.fs().core()),
+        }
+    }
+
     fn checkpoint_if_long(&self) -> Result<()> {
-        let root = self.image.root()?;
+        let Some(image) = &self.image else {
+            return Ok(());
+        };
+        let root = image.root()?;
         if (root.log_end - root.log_start) * 512 > LOG_LONG {
-            self.image.checkpoint(self.store.fs().core())?;
+            image.checkpoint(self.store.fs().core())?;
         }
         Ok(())
     }

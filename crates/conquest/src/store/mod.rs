@@ -17,6 +17,7 @@ mod large;
 pub(crate) mod live;
 pub(crate) mod lock;
 pub(crate) mod make;
+pub(crate) mod mark;
 pub mod new;
 pub(crate) mod place;
 mod quiet;

@@ -164,12 +164,12 @@ pub(crate) fn needed(geometry: &Geometry) -> u64 {
     geometry.len() + (geometry.len() / 4).max(LOG_LEAST)
 }
 
-/// Refuses a volume that can't hold all that a core of `shape` can have, and `large` bytes of large
-/// files.
-pub(crate) fn check_size(volume: &Volume, shape: Shape, large: u64) -> Result<()> {
+/// Refuses a volume that can't hold all that a logged core of `shape` can have, if it is for one,
+/// and `large` bytes of large files.
+pub(crate) fn check_size(volume: &Volume, shape: Option<Shape>, large: u64) -> Result<()> {
     let info = volume.info()?;
     let found = info.capacity * info.unit;
-    let core = Geometry::new(shape).map_or(0, |geometry| needed(&geometry));
+    let core = shape.and_then(Geometry::new).map_or(0, |geometry| needed(&geometry));
     let expected = core.saturating_add(large);
     match found >= expected {
         true => Ok(()),

@@ -129,6 +129,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// turn, alone.
     fn push_batch(&self, file: FileId, batch: Batch) -> Result<()> {
         let fresh = self.with_space_made(|| self.write_batch(file, &batch))?;
+        self.settle()?;
         self.forget_pushed(file, &batch, fresh)
     }
 
