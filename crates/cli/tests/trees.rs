@@ -268,3 +268,45 @@ fn a_full_store_is_said_once() {
     assert!(sizes.clone().all(|size| size == "100000"), "{listed}");
     assert!(sizes.count() > 10, "{listed}");
 }
+
+#[test]
+fn thresholds_go_with_directories_and_decide_where_copies_are() {
+    let scratch = Scratch::new();
+    let tree = scratch.join("tree");
+    fs::create_dir_all(tree.join("low/below")).unwrap();
+    fs::write(tree.join("low/below/file"), vec![7; 9000]).unwrap();
+    let name = "user.conquest.threshold";
+    let set = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(tree.join("low"), name, b"8192", set).unwrap();
+    rustix::fs::setxattr(tree.join("low/below"), name, b"8192", set).unwrap();
+    let made = |name: &str| {
+        let store = scratch.join(name).to_str().unwrap().to_owned();
+        printed(["mkfs", "-q", "--size-max", "16M", "--volume", "96M", &store]);
+        store
+    };
+    let [one, other] = ["one", "other"].map(made);
+    let (tree, out) = (tree.to_str().unwrap(), scratch.join("out"));
+    printed(["import", "--verify", tree, &format!("{one}:/tree")]);
+    printed(["cp", "-a", &format!("{one}:/tree"), &format!("{other}:/tree")]);
+    for store in [&one, &other] {
+        let shown = printed(["stat", &format!("{store}:/tree/low/below/file")]);
+        assert!(shown.contains("large content; on the volume"), "{shown}");
+        for path in ["low", "low/below/file"] {
+            let shown = printed(["stat", &format!("{store}:/tree/{path}")]);
+            assert!(shown.contains("Attr: user.conquest.threshold = '8192'"), "{shown}");
+        }
+    }
+    printed(["export", &format!("{other}:/tree"), out.to_str().unwrap()]);
+    let mut value = [0; 9];
+    let len = rustix::fs::getxattr(out.join("low/below"), name, &mut value).unwrap();
+    assert_eq!(&value[..len], b"8192");
+    // Where there is no volume it is left behind, and noted.
+    let store = scratch.store("store");
+    let output = conquest(["import", tree, &format!("{store}:/tree")]);
+    assert!(output.status.success(), "{output:?}");
+    let said = text(&output.stderr);
+    assert_eq!(said.matches("attribute not kept").count(), 1, "{said}");
+    for store in [one, other] {
+        printed(["destroy", "--yes", &store]);
+    }
+}

@@ -50,6 +50,16 @@ pub enum Error {
         /// What is there.
         found: Id,
     },
+    /// The volume is the store's, but not as its core needs it.
+    #[error("{directory}: the volume on {device} does not fit the core: {why}")]
+    VolumeUnfit {
+        /// The store.
+        directory: PathBuf,
+        /// The volume's first device.
+        device: PathBuf,
+        /// What does not fit, and what to do.
+        why: &'static str,
+    },
     /// A device for a new volume holds something.
     #[error("{device}: it is not empty; name another one, or use --force, and all on it is lost")]
     NotEmpty {
@@ -479,7 +489,7 @@ impl Error {
             })) => libc::ENOSPC,
             Error::Volume(conquest_flash::Error::InUse { .. }) => libc::EBUSY,
             Error::Volume(_) | Error::Image(_) => libc::EIO,
-            Error::VolumeOfAnother { .. } => libc::ESTALE,
+            Error::VolumeOfAnother { .. } | Error::VolumeUnfit { .. } => libc::ESTALE,
             Error::NotEmpty { .. } => libc::EEXIST,
             Error::VolumeRule { .. } => libc::EINVAL,
             Error::LargeFiles { .. } => libc::EOPNOTSUPP,

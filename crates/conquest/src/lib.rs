@@ -50,7 +50,7 @@ pub use conquest_fs::locks::{Conflict, Mode as LockMode, Owner as LockOwner, Wai
 pub use conquest_fs::names::{LISTED_MAX, Listed, Listing, New, Renaming};
 pub use conquest_fs::open::BUFFERS_MAX;
 pub use conquest_fs::open::share::Status;
-pub use conquest_fs::placement::{Form, Placed, Stays};
+pub use conquest_fs::placement::{Form, Placed, Stays, THRESHOLD};
 pub use conquest_fs::walk::Last;
 pub use conquest_fs::xattr::Setting;
 pub use conquest_fs::{FileId, Statfs};

@@ -9,11 +9,11 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use conquest::OpenOptions;
+use conquest::{Form, OpenOptions, Store};
 use conquest_testkit::Rng;
 use support::large::{
     FILES, Model, Op, PAGE, THRESHOLD, VOLUME, alone, filler, found, made, name, open, power_cut,
-    read,
+    read, set_threshold, threshold,
 };
 use support::{Temporary, check, ends_well, kill, role, start, text, write_file};
 
@@ -273,6 +273,48 @@ fn programs_stay_in_the_core() {
     });
     assert_eq!(forms, ["Extent", "Large"]);
     assert!(read(&files, "/0") == program && read(&files, "/1") == program[4..]);
+    drop(files);
+    store.detach().unwrap();
+}
+
+#[test]
+fn thresholds_of_directories_outlive_a_power_cut() {
+    let place = Temporary::on_disk("thresholds");
+    let directory = made(&place);
+    let form = |store: &Store, path: &str| {
+        let id = store.files().unwrap().metadata(path).unwrap().id();
+        store.fs().placement(id, THRESHOLD).unwrap().form
+    };
+    for round in 0..3 {
+        let store = alone(&directory);
+        let files = store.files().unwrap();
+        if round == 0 {
+            for (path, value) in [("/low", "8K"), ("/core", "core")] {
+                files.create_dir(path).unwrap();
+                set_threshold(&files, path, value);
+            }
+            files.create_dir("/low/below").unwrap();
+        }
+        let [low, core] = ["/low/below", "/core"].map(|at| format!("{at}/{round}"));
+        files.write(&low, filler(1, 9000)).unwrap();
+        files.write(&core, filler(2, 1 << 20)).unwrap();
+        assert_eq!((form(&store, &low), form(&store, &core)), (Form::Large, Form::Extent));
+        assert_eq!(
+            (threshold(&files, &low), threshold(&files, &core)),
+            (8192.to_string(), "core".into())
+        );
+        drop(files);
+        store.sync().unwrap();
+        store.detach().unwrap();
+        power_cut(&directory);
+    }
+    let store = alone(&directory);
+    let files = store.files().unwrap();
+    for round in 0..3 {
+        assert!(read(&files, &format!("/low/below/{round}")) == filler(1, 9000));
+        assert!(read(&files, &format!("/core/{round}")) == filler(2, 1 << 20));
+    }
+    check(store.fs());
     drop(files);
     store.detach().unwrap();
 }

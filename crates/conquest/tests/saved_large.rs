@@ -14,7 +14,9 @@ use conquest::{
     Error, Medium, NewStore, RestoreOptions, SaveOptions, Store, VolumePlace, restore, save,
 };
 use conquest_testkit::Rng;
-use support::large::{Model, Op, PAGE, VOLUME, alone, filler, found, made, new, open, power_cut};
+use support::large::{
+    Model, Op, PAGE, VOLUME, alone, filler, found, made, new, open, power_cut, threshold,
+};
 use support::{
     Temporary, attach, check, core_of, ends_well, forced, indexes, kill, populate, role, small,
     start, text, tree, write_file,
@@ -42,6 +44,7 @@ fn large_files(store: &Store) -> Model {
     let mut model = Model::new();
     let ops = [
         Op::Write(0, 0, 1_200_000),
+        Op::Threshold(0, "12345"),
         // Sparse: most of it nowhere.
         Op::Write(1, 0, 300_000),
         Op::Write(1, 2_500_000, 400_001),
@@ -83,6 +86,7 @@ fn is_restored(directory: &Path, model: &Model, expected: &BTreeMap<String, supp
         check(store.fs());
         assert!(tree(store.fs()) == *expected, "round {round}");
         assert!(found(&store.files().unwrap()) == *model, "round {round}");
+        assert_eq!(threshold(&store.files().unwrap(), "/0"), "12345");
         store.detach().unwrap();
         power_cut(directory);
     }

@@ -15,9 +15,9 @@
 //! | 5..9 | times of the last modification, change and access, and of birth; nanoseconds since 1970, two's complement |
 //! | 9 | change cookie, grows with every change |
 //! | 10 | content: the root's pointer word, or a device number |
-//! | 11 | shape of the content |
+//! | 11 | shape of the content; of a directory, its threshold |
 //! | 12 | pointer word to the extended attributes, or 0 |
-//! | 13 | of a directory, its parent's number; otherwise 0 |
+//! | 13 | of a directory, its parent's number; of a regular file, its threshold; otherwise 0 |
 //! | 14 | generation: tells apart the inodes that have had this number |
 //! | 15 | checksum |
 
@@ -66,11 +66,11 @@ pub mod word {
     pub const CHANGE: u64 = 72;
     /// The content's root, or a device number.
     pub const CONTENT: u64 = 80;
-    /// Shape of the content.
+    /// Shape of the content; of a directory, its threshold.
     pub const SHAPE: u64 = 88;
     /// Pointer word to the extended attributes.
     pub const ATTRIBUTES: u64 = 96;
-    /// A directory's parent.
+    /// A directory's parent; of a regular file, its threshold.
     pub const PARENT: u64 = 104;
     /// Generation.
     pub const GENERATION: u64 = 112;
@@ -173,6 +173,17 @@ impl FileType {
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
+    }
+
+    /// Offset of the word with the threshold of such a file: one that it needs for nothing else.
+    /// None if it can have no threshold of its own.
+    #[must_use]
+    pub const fn threshold_word(self) -> Option<u64> {
+        match self {
+            FileType::Regular => Some(word::PARENT),
+            FileType::Directory => Some(word::SHAPE),
+            _ => None,
+        }
     }
 
     /// Whether a file of this type can have content of form `form`.
@@ -488,6 +499,9 @@ pub struct Inode {
     pub attributes: u64,
     /// A directory's parent, an inode number; otherwise 0.
     pub parent: u64,
+    /// Bytes above which its data is on the volume, up to [`SIZE_MAX`]; of a directory, those of
+    /// what is made in it. None: what the store says.
+    pub threshold: Option<u64>,
     /// Generation.
     pub generation: u64,
 }
@@ -512,6 +526,11 @@ impl Inode {
             return Err(Defect::Field(word::MODE, mode));
         };
         let Mode { file_type, permissions, form, flags } = unpacked;
+        let (shape, parent, threshold) = match file_type {
+            FileType::Regular => (shape, 0, parent),
+            FileType::Directory => (0, parent, shape),
+            _ => (shape, parent, 0),
+        };
         let content = Content::unpack(form, root, shape)?;
         let inode = Inode {
             file_type,
@@ -529,6 +548,7 @@ impl Inode {
             content,
             attributes,
             parent,
+            threshold: threshold.checked_sub(1),
             generation,
         };
         inode.validate()?;
@@ -557,6 +577,11 @@ impl Inode {
                 self.attributes,
             ),
             (parent_is_possible, word::PARENT, self.parent),
+            (
+                self.threshold.is_none_or(|bytes| bytes <= SIZE_MAX),
+                self.file_type.threshold_word().unwrap_or(0),
+                self.pack_threshold(),
+            ),
         ];
         match checks.into_iter().find(|(is_possible, ..)| !is_possible) {
             Some((_, offset, value)) => Err(Defect::Field(offset, value)),
@@ -571,10 +596,23 @@ impl Inode {
         Mode { file_type: self.file_type, permissions: self.permissions, form, flags: self.flags }
     }
 
+    /// The word with the threshold: its bytes and one more, so that 0 is none.
+    const fn pack_threshold(&self) -> u64 {
+        match self.threshold {
+            Some(bytes) => bytes.wrapping_add(1),
+            None => 0,
+        }
+    }
+
     /// The words of inode `number`, the checksum included.
     #[must_use]
     pub fn to_words(&self, number: u64) -> [u64; WORDS] {
         let (_, root, shape) = self.content.pack();
+        let (shape, parent) = match self.file_type {
+            FileType::Regular => (shape, self.pack_threshold()),
+            FileType::Directory => (self.pack_threshold(), self.parent),
+            _ => (shape, self.parent),
+        };
         let times = [self.mtime, self.ctime, self.atime, self.btime].map(i64::cast_unsigned);
         let [mtime, ctime, atime, btime] = times;
         let mut words = [
@@ -591,7 +629,7 @@ impl Inode {
             root,
             shape,
             self.attributes,
-            self.parent,
+            parent,
             self.generation,
             0,
         ];

@@ -24,6 +24,7 @@ pub mod inode;
 pub mod journal;
 pub mod kind;
 pub mod log;
+pub mod mark;
 mod offset;
 pub mod pointer;
 pub mod residency;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use conquest_access::{Capability, Credentials};
 use conquest_format::fs::{INODE, RESERVE_MAX, VERSION, chunk, root};
 use conquest_format::geometry::STATE_ROOTS;
-use conquest_format::inode::{self, Content, FileType, Links, Owner, SIZE_MAX};
+use conquest_format::inode::{self, Content, FileType, Inode, Links, Owner, SIZE_MAX};
 use conquest_format::{GROUP_PAGES, Offset, PAGE, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -64,6 +64,8 @@ pub struct FileSystem<M: Memory, H: Host> {
     chunk_blocks: u64,
     /// The volume's space, for large files.
     space: Option<Box<dyn Space>>,
+    /// Whether operations make durable what they have done before they return.
+    is_synchronous: bool,
     after_each: Option<AfterEach<M, H>>,
 }
 
@@ -148,6 +150,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 pages: 0,
                 attributes: 0,
                 parent: None,
+                threshold: None,
             };
             let made = new_root.stage(tx, clock())?;
             tx.set(root_word(root::DIRECTORY), Ptr::<InodeObject>::word(made.0))?;
@@ -219,6 +222,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             threshold: if chunk_blocks == 0 { u64::MAX } else { threshold },
             chunk_blocks,
             space: None,
+            is_synchronous: false,
             after_each: None,
         })
     }
@@ -235,9 +239,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         self.space.as_ref().filter(|_| self.chunk_blocks != 0).map(|_| self.threshold)
     }
 
-    /// [`Self::threshold`], or more than any file has.
-    pub(crate) fn limit(&self) -> u64 {
-        self.threshold().unwrap_or(u64::MAX)
+    /// Bytes above which the file of `inode` goes to the volume: its own threshold, or else the
+    /// store's; more than any file has if there is no volume.
+    pub(crate) fn limit_of(&self, inode: &Inode) -> u64 {
+        match self.threshold() {
+            Some(threshold) => inode.threshold.unwrap_or(threshold),
+            None => u64::MAX,
+        }
     }
 
     /// Blocks of a chunk of the volume's space; 0 if the store has none.
@@ -248,6 +256,24 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// The volume's space.
     pub(crate) fn space(&self) -> Result<&dyn Space> {
         self.space.as_deref().ok_or(Error::NoVolume)
+    }
+
+    /// [`Space::settle`], before a record that says what the volume has, or has no more. No lock is
+    /// held.
+    pub(crate) fn settle(&self) -> Result<()> {
+        Ok(self.space()?.settle()?)
+    }
+
+    /// Whether each operation makes durable what it has done.
+    pub(crate) fn is_synchronous(&self) -> bool {
+        self.is_synchronous
+    }
+
+    /// The same, but with operations that make durable what they have done before they return. One
+    /// that returns an error then may have been done all the same.
+    #[must_use]
+    pub fn synchronous(self) -> Self {
+        FileSystem { is_synchronous: true, ..self }
     }
 
     /// The same, but each operation that has changed something does `after_each` before it returns.
@@ -411,6 +437,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// What an operation gives that has committed what it does.
     pub(crate) fn done<T>(&self, value: T) -> Result<T> {
+        if self.is_synchronous {
+            self.core.make_durable()?;
+        }
         if let Some(after_each) = &self.after_each {
             after_each(&self.core)?;
         }

@@ -137,6 +137,8 @@ pub(crate) struct NewInode {
     pub(crate) attributes: u64,
     /// Of a directory, its parent's number; none for the root, which is its own.
     pub(crate) parent: Option<u64>,
+    /// The threshold of its own, in bytes.
+    pub(crate) threshold: Option<u64>,
 }
 
 impl NewInode {
@@ -165,6 +167,7 @@ impl NewInode {
             content: self.content,
             attributes: self.attributes,
             parent: self.parent.unwrap_or(0),
+            threshold: self.threshold,
             generation,
         };
         let fresh = tx.alloc::<InodeObject>()?;
@@ -282,7 +285,8 @@ impl Draft {
             tell(tx, kind, self.told())?;
             is_told = true;
         }
-        if differs(word::ATTRIBUTES, u64::MAX) {
+        let own = self.inode.file_type.threshold_word();
+        if differs(word::ATTRIBUTES, u64::MAX) || own.is_some_and(|at| differs(at, u64::MAX)) {
             tell(tx, NoticeKind::ExtendedAttributes, self.told())?;
             is_told = true;
         }

@@ -1,4 +1,5 @@
-//! Extended attributes and access lists, by their names (xattr(7), acl(5)).
+//! Extended attributes and access lists, by their names (xattr(7), acl(5)); and the threshold of a
+//! file's own ([`THRESHOLD`]), which is one by its name, and by who may do what with it.
 
 use conquest_access::{
     Acl, AclKind, Credentials, Errno, FileCapability, NameSpace, XattrAccess, is_listed, read_acl,
@@ -11,6 +12,7 @@ use conquest_pm::memory::Memory;
 
 use crate::extended::{Attributes, Items, name_of};
 use crate::inode::{Draft, FileId, access_list, load, rules_of};
+use crate::placement::{THRESHOLD, ThresholdText, parse_threshold};
 use crate::{Error, FileSystem, Result};
 
 /// Most bytes in a name.
@@ -115,6 +117,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 NameSpace::Acl(_) => read_acl(&rules)?,
                 _ => xattr(who, &rules, name, XattrAccess::Read)?,
             }
+            if name == THRESHOLD {
+                let bytes = inode.threshold.ok_or(Errno::ENODATA)?;
+                return put(ThresholdText::new(bytes).bytes(), out);
+            }
             let value = Items::open(view, &inode)?.find(name)?.ok_or(Errno::ENODATA)?;
             let len = value.len() as usize;
             if out.is_empty() {
@@ -139,16 +145,25 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             let mut items = Items::open(view, &inode)?;
             let room = out.len().min(NAMES_MAX);
             let mut len = 0;
-            while let Some((name, _)) = items.next()? {
-                if !is_listed(who, name) {
-                    continue;
-                }
+            let mut list = |name: &[u8]| {
                 let end = len + name.len() + 1;
                 if let Some([place @ .., last]) = out.get_mut(len..end) {
                     place.copy_from_slice(name);
                     *last = 0;
                 }
                 len = end;
+            };
+            let mut own = inode.threshold.map(|_| THRESHOLD);
+            while let Some((name, _)) = items.next()? {
+                if let Some(own) = own.take_if(|own| *own < name) {
+                    list(own);
+                }
+                if is_listed(who, name) {
+                    list(name);
+                }
+            }
+            if let Some(own) = own {
+                list(own);
             }
             match len <= room || room == 0 {
                 true => Ok(len),
@@ -164,7 +179,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// - `ERANGE`: a name of 0, or of more than 255 bytes; - `E2BIG`: a value of more than 64 KiB;
     /// - `EEXIST`, `ENODATA`: as `how` says;
     /// - `EACCES`, `EPERM`: the caller may not; - `EINVAL`, `EOPNOTSUPP`: no such name or value can
-    ///   be;
+    ///   be; the latter for [`THRESHOLD`] in a store without a volume, too;
     /// - `ENOSPC`: more than 2 MiB of attributes, or the store is full;
     /// - [`crate::Error::Stale`]; those of the region.
     pub fn set_attribute(
@@ -185,6 +200,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 return set_list(tx, who, draft, kind, value, now);
             }
             xattr(who, &draft.rules(), name, XattrAccess::Write(value))?;
+            if name == THRESHOLD {
+                if self.chunk_blocks() == 0 {
+                    return Err(Errno::EOPNOTSUPP.into());
+                }
+                return set_threshold(draft, Some(parse_threshold(value)?), how, now);
+            }
             let capability = match NameSpace::of(name) {
                 NameSpace::FileCapability => FileCapability::new(value),
                 _ => None,
@@ -218,6 +239,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 return set_list(tx, who, draft, kind, &[], now);
             }
             xattr(who, &draft.rules(), name, XattrAccess::Remove)?;
+            if name == THRESHOLD {
+                return set_threshold(draft, None, Setting::Replace, now);
+            }
             let mut attributes = Attributes::load(tx, &draft.inode)?;
             attributes.get(name).ok_or(Errno::ENODATA)?;
             attributes.set(name, None);
@@ -225,6 +249,21 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             draft.set_attributes(tx, &attributes)
         })
     }
+}
+
+/// Lets the threshold of the file of `draft` be `threshold`. What is on the volume, or in the core,
+/// stays there until the file grows.
+fn set_threshold(draft: &mut Draft, threshold: Option<u64>, how: Setting, now: i64) -> Result<()> {
+    match (draft.inode.threshold, how) {
+        (Some(_), Setting::Create) => return Err(Errno::EEXIST.into()),
+        (None, Setting::Replace) => return Err(Errno::ENODATA.into()),
+        // The change of nothing is none.
+        (old, _) if old == threshold => return Ok(()),
+        _ => {}
+    }
+    draft.inode.threshold = threshold;
+    draft.change(now);
+    Ok(())
 }
 
 /// Stages that an access list is what `value` says, and the mode what follows.

@@ -17,6 +17,8 @@ use conquest_fs::content::{Allocate, Seek, WriteAt};
 use conquest_fs::large::{NewLarge, Space};
 use conquest_fs::locks::Wait;
 use conquest_fs::names::New;
+use conquest_fs::placement::THRESHOLD;
+use conquest_fs::xattr::Setting;
 use conquest_fs::{Clock, Errno, Error, FileId, FileSystem, NewFileSystem, finish_intent};
 use conquest_peers::sys;
 use conquest_pm::attach::NewRegion;
@@ -153,6 +155,8 @@ enum Op {
     Close,
     Push,
     Trim,
+    /// The threshold of the file's own.
+    Threshold(Option<&'static str>),
 }
 
 impl Op {
@@ -173,7 +177,8 @@ impl Op {
             rng.below(max - len + 1)
         };
         let keeps_size = rng.chance(1, 2);
-        match rng.below(if is_large { 27 } else { 24 }) {
+        let thresholds = [None, Some("0"), Some("20K"), Some("150K"), Some("2M"), Some("core")];
+        match rng.below(if is_large { 28 } else { 24 }) {
             0..=3 => Op::Read(at, len),
             4..=10 => Op::Write(at, len),
             11..=12 if size + len <= max => Op::Append(len),
@@ -187,7 +192,8 @@ impl Op {
             22 => Op::Seek(Seek::Hole, at),
             23 => Op::Close,
             24..=25 => Op::Push,
-            _ => Op::Trim,
+            26 => Op::Trim,
+            _ => Op::Threshold(thresholds[rng.below(6) as usize]),
         }
     }
 }
@@ -263,6 +269,14 @@ impl Test {
             Op::Close => self.files.trim(self.file).unwrap(),
             Op::Push => self.files.push(self.file, Wait::Forever).unwrap(),
             Op::Trim => drop(self.files.trim_chunks().unwrap()),
+            Op::Threshold(value) => {
+                let value = value.map_or(&[][..], str::as_bytes);
+                let set = match value {
+                    [] => self.files.remove_attribute(who, self.file, THRESHOLD),
+                    _ => self.files.set_attribute(who, self.file, THRESHOLD, value, Setting::Any),
+                };
+                assert!(matches!(set, Ok(()) | Err(Error::Refused(Errno::ENODATA))), "{set:?}");
+            }
         }
         assert_eq!(self.files.stat(self.file).unwrap().size, self.model.size);
     }

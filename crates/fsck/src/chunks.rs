@@ -68,8 +68,9 @@ pub(crate) fn check<V: View + ?Sized>(check: &mut Check<'_, V>) {
     let word = |check: &Check<'_, V>, index| check.bytes.load(root_word(index));
     let blocks = word(check, root::CHUNK_BLOCKS);
     let is_possible = (BLOCKS_MIN..=BLOCKS_MAX).contains(&blocks) && blocks.is_power_of_two();
-    let others = [root::THRESHOLD, root::NEXT_CHUNK, root::UNTRIMMED, root::UNUSED];
-    let is_without = blocks == 0 && others.iter().all(|&index| word(check, index) == 0);
+    let lists = [root::THRESHOLD, root::NEXT_CHUNK, root::UNTRIMMED, root::UNUSED];
+    let others = lists.into_iter().chain([root::MARK, root::NEXT_MARK]);
+    let is_without = blocks == 0 && others.into_iter().all(|index| word(check, index) == 0);
     if !is_possible && !is_without {
         let expected = "a power of two from 2^21 to 2^51, or 0 if there is no volume";
         check.find(Code::RootChunks, 0, root_word(root::CHUNK_BLOCKS), expected, Hex(blocks));

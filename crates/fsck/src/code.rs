@@ -203,6 +203,9 @@ codes! {
     InodeParent: Error, "inode-parent",
         "an inode's parent is impossible for its type",
         "take the directory that names it";
+    InodeThreshold: Error, "inode-threshold",
+        "the threshold of a file's own is more than a file can have",
+        "take it away";
     InodeGeneration: Error, "inode-generation",
         "an inode's generation is the number of no record that was committed",
         "give it a new one";

@@ -111,8 +111,11 @@ impl Inodes {
     }
 }
 
-/// The code for a word of an inode that is impossible.
-const fn code_of(field: u64) -> Code {
+/// The code for a word of the inode of a file of type `file_type` that is impossible.
+fn code_of(field: u64, file_type: Option<FileType>) -> Code {
+    if file_type.and_then(FileType::threshold_word) == Some(field) {
+        return Code::InodeThreshold;
+    }
     match field {
         word::SIZE => Code::InodeSize,
         word::PAGES => Code::InodePages,
@@ -171,7 +174,7 @@ impl<V: View + ?Sized> Check<'_, V> {
             }
             Err(Defect::Field(field, value)) => {
                 let at = at.plus(field);
-                self.find(code_of(field), number, at, "a possible value", Hex(value));
+                self.find(code_of(field, file_type), number, at, "a possible value", Hex(value));
                 None
             }
             Err(_) => None,

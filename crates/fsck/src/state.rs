@@ -70,7 +70,7 @@ pub(crate) fn roots<V: View + ?Sized>(
         file_max: word(root::FILE_MAX),
     };
     let version = word(root::VERSION);
-    for index in root::UNUSED + 1..ROOTS {
+    for index in root::NEXT_MARK + 1..ROOTS {
         if word(index) != 0 {
             findings.add(Code::RootUnused, 0, root_word(index), 0, Hex(word(index)));
         }
@@ -78,7 +78,7 @@ pub(crate) fn roots<V: View + ?Sized>(
     let at = root_word(root::VERSION);
     match version {
         fs::VERSION => {}
-        0 if (root::DIRECTORY..=root::UNUSED).all(|index| word(index) == 0) => {
+        0 if (root::DIRECTORY..=root::NEXT_MARK).all(|index| word(index) == 0) => {
             findings.add(Code::NoFileSystem, 0, at, fs::VERSION, 0);
             return Ok(None);
         }

@@ -214,6 +214,7 @@ fn volume(volume: &VolumeStands) -> Volume {
 fn volume_rows(volume: &VolumeStands) -> Vec<(&'static str, String)> {
     let devices: Vec<String> = volume.devices.iter().map(|path| place::host_label(path)).collect();
     let behind = match volume.committed - volume.durable {
+        0 if volume.committed == 0 => "large files that are overwritten".to_owned(),
         0 => "all is durable".to_owned(),
         count => format!(
             "{} changes, {}, are not durable yet, for {} ms at most",

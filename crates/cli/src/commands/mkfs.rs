@@ -36,9 +36,9 @@ pub(crate) struct Mkfs {
     /// Bytes that it has from the start [default: 16M].
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     size: Option<u64>,
-    /// A volume, on which a core in RAM outlives a power failure: a file of SIZE in the store's
-    /// directory, or devices, or none [default: where the directory is on a disk, a file, of four
-    /// times what the core may grow to, or a quarter of what is free].
+    /// A volume, on which a core in RAM outlives a power failure, and large files are: a file of
+    /// SIZE in the store's directory, or devices, or none [default: where the directory is on a
+    /// disk, a file, of four times what the core may grow to, or a quarter of what is free].
     #[arg(long, value_name = "SIZE|PATH|none")]
     volume: Vec<OsString>,
     /// Keep all of the volume on each of several devices.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::dress::comparable;
 use crate::reason::Result;
 use crate::stop;
 use crate::tree::{FileType, Meta, Trail, Tree};
@@ -80,7 +81,8 @@ impl<S: Tree, T: Tree> Compare<'_, S, T> {
         }
         self.fields(&one, &other, trail);
         self.names_of(&one, &other, trail);
-        if self.one.attributes(a)? != self.other.attributes(b)? {
+        let attributes = self.one.attributes(a)?;
+        if comparable(self.other.attributes(b)?, &attributes) != attributes {
             self.differs(trail, "extended attributes or access lists");
         }
         let flags = (self.one.flags(a)?, self.other.flags(b)?);

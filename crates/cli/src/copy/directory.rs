@@ -27,6 +27,7 @@ impl<S: Tree, T: Tree> Job<'_, S, T> {
         let above = pair.source.as_ref().map(|(_, meta)| meta.mount);
         let is_mount = self.options.one_file_system && above.is_some_and(|it| it != meta.mount);
         let (target, lent, is_new) = self.make_directory(pair, &meta, to)?;
+        self.dress_early(&node, &target)?;
         self.counts.add(1, 1);
         if self.options.verbose && is_new {
             self.say(format_args!(

@@ -3,7 +3,7 @@
 //! The order matters: a new owner takes set-id bits away, an access list agrees with a mode, times
 //! are those of before any of it, and a file that is immutable can't be changed at all.
 
-use conquest::Errno;
+use conquest::{Errno, THRESHOLD};
 
 use super::Job;
 use crate::reason::{Reason, Result};
@@ -18,6 +18,19 @@ const LISTS: &[u8] = b"system.posix_acl_";
 /// Whether a caller without privileges has to live with it.
 fn is_refused(reason: &Reason) -> bool {
     [Errno::EPERM, Errno::EACCES, Errno::EOPNOTSUPP, Errno::ENODATA].iter().any(|e| reason.is(*e))
+}
+
+fn is_threshold((name, _): &(Vec<u8>, Vec<u8>)) -> bool {
+    name == THRESHOLD
+}
+
+/// Of `found`, the attributes of a copy, those that are to be like `wanted`, the original's. A
+/// threshold that it has got of its directory stays if the original has none.
+pub(super) fn comparable(mut found: Attributes, wanted: &Attributes) -> Attributes {
+    if !wanted.iter().any(is_threshold) {
+        found.retain(|attribute| !is_threshold(attribute));
+    }
+    found
 }
 
 impl<S: Tree, T: Tree> Job<'_, S, T> {
@@ -53,6 +66,19 @@ impl<S: Tree, T: Tree> Job<'_, S, T> {
         Ok(())
     }
 
+    /// Gives the directory `copy` the threshold of `file`, if the job keeps such things, before
+    /// anything is made in it: where that goes is decided as it is written.
+    pub(super) fn dress_early(&self, file: &S::Node, copy: &T::Node) -> Result<()> {
+        if !self.options.keep.attributes {
+            return Ok(());
+        }
+        if let Some((name, value)) = self.source.attributes(file)?.into_iter().find(is_threshold) {
+            // It is tried again with the other attributes, and noted then.
+            let (Ok(()) | Err(_)) = self.target.set_attribute(copy, &name, Some(&value));
+        }
+        Ok(())
+    }
+
     /// Gives `copy` its owner; whether it has got both user and group.
     fn give(&self, copy: &T::Node, meta: &Meta, label: &dyn Fn() -> String) -> Result<bool> {
         let both = self.target.set_owner(copy, Some(meta.uid), Some(meta.gid));
@@ -75,7 +101,7 @@ impl<S: Tree, T: Tree> Job<'_, S, T> {
         copy: &T::Node,
         label: &dyn Fn() -> String,
     ) -> Result<()> {
-        let mut found = self.target.attributes(copy)?;
+        let mut found = comparable(self.target.attributes(copy)?, &wanted);
         if !self.options.keep.attributes {
             let is_list = |(name, _): &(Vec<u8>, Vec<u8>)| name.starts_with(LISTS);
             found.retain(is_list);

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use conquest::Errno;
 
+use super::dress::comparable;
 use super::links::{Turn, Waiting};
 use super::pair::Pair;
 use super::{Existing, Job, Task, temporary};
@@ -249,9 +250,11 @@ impl<S: Tree, T: Tree> Job<'_, S, T> {
     ) -> Result<()> {
         let of = |meta: &Meta| (meta.mode, meta.uid, meta.gid, meta.mtime, meta.atime);
         let keep = self.options.keep;
-        let has_same = of(meta) == of(old_meta)
-            && (!keep.attributes
-                || self.source.attributes(node)? == self.target.attributes(old)?);
+        let has_same_attributes = || -> Result<bool> {
+            let wanted = self.source.attributes(node)?;
+            Ok(comparable(self.target.attributes(old)?, &wanted) == wanted)
+        };
+        let has_same = of(meta) == of(old_meta) && (!keep.attributes || has_same_attributes()?);
         if !has_same {
             self.unfix(old, old_meta)?;
             self.dress(node, meta, old, label)?;

@@ -18,7 +18,7 @@ use conquest_pm::attach::NewRegion;
 
 use super::Meter;
 use super::checked::Copy;
-use super::large::Region;
+use super::large::{Read, Region};
 use super::plan::Plan;
 use crate::store::volume::{Image, Volume};
 use crate::{Error, Result};
@@ -53,7 +53,7 @@ pub(crate) fn fill(
         next = next.max(next_number(&geometry, at, data));
         if (at..at + data.len() as u64).contains(&STATE.bytes()) {
             let mut data = data.to_vec();
-            place_large(at, &mut data, wanted.large);
+            place_large(at, &mut data, Some(wanted.large), 0);
             return put(volume, at, &data);
         }
         put(volume, at, data)
@@ -63,7 +63,7 @@ pub(crate) fn fill(
         let (expected, found) = (NUMBER_MOST, next);
         return Err(Error::CopyDamaged { path, offset: 0, what, expected, found });
     }
-    put_large(copy, volume, &plan, meter)?;
+    put_large(copy, volume, &plan, &|at, out| read_image(volume, at, out), meter)?;
     copy.reader.end()?;
     Ok(Image::make_of(Arc::clone(volume), &wanted.region, next)?)
 }
@@ -80,9 +80,9 @@ fn next_number(geometry: &Geometry, at: u64, data: &[u8]) -> u64 {
     numbers.max().map_or(FIRST, |last| last + 2)
 }
 
-/// Says in `data`, the region's bytes from `at` on, where the data of large files goes, if that is
-/// not said there.
-fn place_large(at: u64, data: &mut [u8], large: NewLarge) {
+/// Says in `data`, the region's bytes from `at` on, that the volume's mark is `mark`, and where the
+/// data of large files goes, if that is not said there, and is to be.
+pub(crate) fn place_large(at: u64, data: &mut [u8], large: Option<NewLarge>, mark: u64) {
     let start = |number: u64| STATE_ROOTS.plus(number * WORD).bytes().saturating_sub(at) as usize;
     let get = |data: &[u8], number| {
         let word = data.get(start(number)..).and_then(|rest| rest.first_chunk());
@@ -94,9 +94,11 @@ fn place_large(at: u64, data: &mut [u8], large: NewLarge) {
             *word = value.to_le_bytes();
         }
     };
-    if get(data, root::CHUNK_BLOCKS) != 0 {
+    set(data, root::MARK, mark);
+    set(data, root::NEXT_MARK, mark);
+    let Some(large) = large.filter(|_| get(data, root::CHUNK_BLOCKS) == 0) else {
         return;
-    }
+    };
     let most = get(data, root::FILE_MAX).min(chunk::file_max(large.chunk_blocks));
     set(data, root::FILE_MAX, most);
     set(data, root::THRESHOLD, large.threshold);
@@ -120,11 +122,16 @@ fn put(volume: &Volume, at: u64, data: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Writes what the copy has of large files to where their chunks are, as the region says that is on
-/// the volume by now.
-fn put_large(copy: &mut Copy, volume: &Volume, plan: &Plan, meter: &mut Meter<'_>) -> Result<()> {
-    let read = |at: u64, out: &mut [u8]| read_image(volume, at, out);
-    let region = Region { plan, kinds: &copy.superblock.kinds, read: &read };
+/// Writes what the copy has of large files to where their chunks are, as the region says, of which
+/// `read` reads.
+pub(crate) fn put_large(
+    copy: &mut Copy,
+    volume: &Volume,
+    plan: &Plan,
+    read: Read<'_>,
+    meter: &mut Meter<'_>,
+) -> Result<()> {
+    let region = Region { plan, kinds: &copy.superblock.kinds, read };
     let reader = &mut copy.reader;
     let mut chunk = reader.large_chunk()?;
     let mut files = 0;

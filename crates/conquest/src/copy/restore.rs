@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use conquest_format::Geometry;
+use conquest_format::geometry::STATE;
 use conquest_format::volume::BLOCK;
 use conquest_fs::large::NewLarge;
 use conquest_pm::attach::NewRegion;
@@ -34,7 +35,7 @@ use crate::store::region::{self, Held};
 use crate::store::settings::{Change, Live, Next, Settings, VolumeAt};
 use crate::store::shape::reshaped;
 use crate::store::volume::{self, Volume};
-use crate::store::{bring_back, default_place, live, make, switch};
+use crate::store::{bring_back, default_place, live, make, mark, switch};
 use crate::{Error, Id, Result, machine};
 
 /// Restores the store that was saved to `from` in `directory`: a store of the same identity, or a
@@ -155,7 +156,11 @@ fn wanted_volume(
     let rule = |what| Err(Error::VolumeRule { directory: directory.to_owned(), what });
     let needs_none = header.large_files == 0;
     let size = |bytes: u64| (bytes > 0).then_some(VolumePlace::Size(bytes));
-    let is_for_one = matches!(options.medium, Medium::Auto | Medium::Logged);
+    let medium = with_volume(options, copy);
+    let is_for_one = match medium {
+        Medium::Battery | Medium::Dax => copy.settings.volume.is_some(),
+        medium => matches!(medium, Medium::Auto | Medium::Logged),
+    };
     let named = options.volume.as_ref().filter(|place| **place != VolumePlace::Auto);
     let place = match (named, present) {
         (Some(place), _) => Some(place.clone()),
@@ -172,12 +177,29 @@ fn wanted_volume(
             rule("a core on logged RAM needs a volume (name one with --volume)")
         }
         None if options.sync.is_some() => rule("--sync is for stores with a volume"),
-        Some(_) if reshaped(header.shape, true).is_none() => rule(
-            "the store that was saved has no volume and is too small to get one (make one with \
-             `conquest mkfs --volume`, restore the copy to another directory, and copy the files)",
-        ),
+        Some(_)
+            if !matches!(medium, Medium::Battery | Medium::Dax)
+                && reshaped(header.shape, true).is_none() =>
+        {
+            rule(NO_LOG)
+        }
         _ => Ok(place),
     }
+}
+
+/// Why a core can't be logged.
+const NO_LOG: &str = "the store that was saved has no log, and is too small to get one (make one \
+                      with `conquest mkfs --volume`, restore the copy to another directory, and \
+                      copy the files)";
+
+/// The medium to ask for if there is to be a volume: the copy's, if that is durable without an
+/// image, and had one.
+fn with_volume(options: &RestoreOptions<'_>, copy: &Copy) -> Medium {
+    let Settings { medium, volume, .. } = &copy.settings;
+    let is_kept = options.medium == Medium::Auto
+        && volume.is_some()
+        && matches!(medium, Medium::Battery | Medium::Dax);
+    if is_kept { *medium } else { options.medium }
 }
 
 /// The volume that takes the place of `at`, which the store has that is there.
@@ -266,8 +288,13 @@ impl Restorer<'_, '_> {
 
     fn settings(&self, uuid: Id, region: Id, file: &CoreFile) -> Result<Settings> {
         let new = self.maker.new_store();
-        let wanted = if new.volume.is_some() { self.options.medium } else { self.medium(file) };
-        let medium = place::medium_on(&file.path, &file.kind, wanted)?;
+        let on = |wanted| place::medium_on(&file.path, &file.kind, wanted);
+        let medium = match new.volume {
+            Some(_) => {
+                on(with_volume(self.options, &self.copy)).or_else(|_| on(self.options.medium))?
+            }
+            None => on(self.medium(file))?,
+        };
         let medium = volume_rule(self.directory, new, medium)?;
         self.maker.settings(uuid, region, medium, file)
     }
@@ -381,7 +408,10 @@ impl Restorer<'_, '_> {
             Some(VolumePlace::Devices { paths, .. }) => paths.len(),
             _ => 0,
         };
+        let is_logged =
+            !matches!(with_volume(self.options, &self.copy), Medium::Battery | Medium::Dax);
         let shape = reshaped(header.shape, true).unwrap_or(header.shape);
+        let shape = is_logged.then_some(shape);
         match volume::open(self.directory, at) {
             Ok(volume) if count == at.devices.len() => {
                 let checked = volume::check_size(&volume, shape, header.large_bytes);
@@ -503,8 +533,10 @@ impl Restorer<'_, '_> {
         self.maker.will_make(file, old)?;
         let region = settings.live.region;
         match &settings.volume {
-            Some(at) => self.build_logged(&temporary, at, region, meter)?,
-            None => self.build_plain(&temporary, file, region, meter)?,
+            Some(at) if settings.medium == Medium::Logged => {
+                self.build_logged(&temporary, at, region, meter)?;
+            }
+            at => self.build_plain(&temporary, file, at.as_ref(), region, meter)?,
         }
         let (mode, owner) = (self.maker.new_store().mode, self.maker.new_store().owner);
         finish(&temporary, file, mode, owner)?;
@@ -512,11 +544,33 @@ impl Restorer<'_, '_> {
         Ok(FileId::of(&look))
     }
 
-    /// Builds a core without a volume: with no log, if it can be without.
+    /// Builds a core without an image: with no log, if it can be without. Makes the volume `at` for
+    /// its large files, if there is to be one.
     fn build_plain(
         &mut self,
         temporary: &Path,
         file: &CoreFile,
+        at: Option<&VolumeAt>,
+        region: Id,
+        meter: &mut Meter<'_>,
+    ) -> Result<()> {
+        let large = self.copy.reader.header.large_bytes;
+        let volume = match at {
+            Some(at) => Some(self.maker.make_volume_for(at, None, large)?),
+            None => None,
+        };
+        let built = self.build_core(temporary, file, volume.as_ref(), region, meter);
+        let closed = volume.map_or(Ok(()), Volume::close);
+        built?;
+        Ok(closed?)
+    }
+
+    /// [`Self::build_plain`] with its volume, which is open.
+    fn build_core(
+        &mut self,
+        temporary: &Path,
+        file: &CoreFile,
+        volume: Option<&Volume>,
         region: Id,
         meter: &mut Meter<'_>,
     ) -> Result<()> {
@@ -534,10 +588,26 @@ impl Restorer<'_, '_> {
         let (text, seed) = self.copy.text;
         self.copy.reader.rewind(text, seed)?;
         meter.add(text)?;
-        self.copy.reader.region(text, meter, |at, data| {
-            blank.put(at, data);
+        let large = volume.map(|_| self.new_large());
+        let mark = volume.map_or(Ok(0), |_| mark::first(self.directory))?;
+        let plan = self.copy.reader.region(text, meter, |at, data| {
+            if (at..at + data.len() as u64).contains(&STATE.bytes()) {
+                let mut data = data.to_vec();
+                fill::place_large(at, &mut data, large, mark);
+                blank.put(at, &data);
+            } else {
+                blank.put(at, data);
+            }
             Ok(())
         })?;
+        if let Some(volume) = volume {
+            let read = |at: u64, out: &mut [u8]| {
+                blank.read(at, out);
+                Ok(())
+            };
+            fill::put_large(&mut self.copy, volume, &plan, &read, meter)?;
+            mark::write(volume, region, mark)?;
+        }
         self.copy.reader.end()?;
         if region.0 != self.copy.reader.header.region || shape != was {
             checked::rewrite(temporary, blank.first(), region, shape)?;
@@ -556,22 +626,31 @@ impl Restorer<'_, '_> {
         let new = self.maker.new_store();
         let header = &self.copy.reader.header;
         let (was, large) = (header.shape, header.large_bytes);
-        let shape = reshaped(was, true).unwrap_or(was);
+        let Some(shape) = reshaped(was, true) else {
+            let directory = self.directory.to_owned();
+            return Err(Error::VolumeRule { directory, what: NO_LOG });
+        };
         let (kinds, created) = (self.copy.superblock.kinds, self.copy.superblock.created);
         let wanted = Wanted {
             from: self.from,
             region: NewRegion { shape, kinds, uuid: region.0, created, groups: 1 },
-            large: NewLarge {
-                threshold: new.placement.threshold,
-                chunk_blocks: new.chunk.unwrap_or(CHUNK_DEFAULT) / BLOCK,
-            },
+            large: self.new_large(),
         };
-        let volume = Arc::new(self.maker.make_volume_for(at, shape, large)?);
+        let volume = Arc::new(self.maker.make_volume_for(at, Some(shape), large)?);
         let made = fill::fill(&mut self.copy, &volume, &wanted, meter)
             .and_then(|image| region::bring_back(temporary, new, &wanted.region, &Arc::new(image)));
         let closed = Arc::into_inner(volume).map_or(Ok(()), Volume::close);
         made?;
         Ok(closed?)
+    }
+
+    /// Where large files go, if the copy does not say it.
+    fn new_large(&self) -> NewLarge {
+        let new = self.maker.new_store();
+        NewLarge {
+            threshold: new.placement.threshold,
+            chunk_blocks: new.chunk.unwrap_or(CHUNK_DEFAULT) / BLOCK,
+        }
     }
 
     fn restored(&self, core: &Path, settings: &Settings) -> Restored {

@@ -11,9 +11,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use conquest_format::Offset;
-use conquest_format::geometry::{STATE_CHUNKS, STATE_GROUPS};
+use conquest_format::fs::root;
+use conquest_format::geometry::{STATE_CHUNKS, STATE_GROUPS, STATE_ROOTS};
 use conquest_format::saved::{Chunk, Header, KIND_LARGE, KIND_SETTINGS};
+use conquest_format::{Offset, WORD};
+use conquest_fs::large::Marks;
 use conquest_pm::log::Stands;
 use conquest_pm::media::Fill;
 use conquest_pm::memory::Memory;
@@ -28,12 +30,13 @@ use crate::store::attach::is_store;
 use crate::store::directory::{parent, partial};
 use crate::store::lock::{StoreLock, absolute};
 use crate::store::make::{PATIENCE, hold_whole};
+use crate::store::new::Medium;
 use crate::store::quiet::whole;
 use crate::store::region::{self, Held};
-use crate::store::settings::{Live, Settings};
+use crate::store::settings::{Live, Settings, VolumeAt};
 use crate::store::volume::{self, Volume};
-use crate::store::{bring_back, live, place, switch};
-use crate::{Error, Result, machine};
+use crate::store::{bring_back, live, mark, place, switch};
+use crate::{Error, Id, Result, machine};
 
 /// Bytes of the bitmaps that are read at once.
 const PIECE: u64 = 1 << 16;
@@ -121,13 +124,29 @@ fn open_volume(
             false => Ok((None, 0)),
         };
     };
-    let image = match volume::open_image(directory, at) {
-        Ok(image) => image,
+    let opened = match settings.medium {
+        Medium::Logged => open_logged(directory, at, source.held, is_needed),
+        _ => open_marked(directory, at, source.held, is_needed),
+    };
+    let volume = match opened {
+        Ok(volume) => volume,
         Err(error) if is_needed => return Err(error),
         // Of a store whose volume is gone, what is in the core can still be saved.
         Err(_) => return Ok((None, volume::bytes_by_files(directory, at))),
     };
-    let held = source.held;
+    let bytes = volume.as_ref().map_or(0, volume::bytes);
+    Ok((volume, bytes))
+}
+
+/// The volume `at` with the image of the core that is `held`, which it has to fit if it
+/// `is_needed`.
+fn open_logged(
+    directory: &Path,
+    at: &VolumeAt,
+    held: &Held,
+    is_needed: bool,
+) -> Result<Option<Volume>> {
+    let image = volume::open_image(directory, at)?;
     let checked = match Stands::of(&held.memory, &held.geometry) {
         Some(stands) if is_needed => image.check_region(held.superblock.uuid, stands),
         _ => Ok(()),
@@ -138,8 +157,29 @@ fn open_volume(
         let _closed = volume.map(Volume::close);
         return Err(error.into());
     }
-    let bytes = volume.as_ref().map_or(0, volume::bytes);
-    Ok((volume, bytes))
+    Ok(volume)
+}
+
+/// The same of a core that has its large files there, and no image.
+fn open_marked(
+    directory: &Path,
+    at: &VolumeAt,
+    held: &Held,
+    is_needed: bool,
+) -> Result<Option<Volume>> {
+    let volume = volume::open(directory, at)?;
+    let word = |index| {
+        let at = STATE_ROOTS.plus(index * WORD);
+        held.memory.load(at, std::sync::atomic::Ordering::Relaxed)
+    };
+    let known = Marks { seen: word(root::MARK), next: word(root::NEXT_MARK) };
+    match mark::check(directory, &volume, Id(held.superblock.uuid), known) {
+        Err(error) if is_needed => {
+            let _closed = volume.close();
+            Err(error)
+        }
+        _ => Ok(Some(volume)),
+    }
 }
 
 /// What is saved.

@@ -71,6 +71,8 @@ impl Attachment {
     pub(crate) fn sync_if_last(&self) -> Result<()> {
         let core = self.fs.core();
         match &self.backing {
+            // Who has not written to large files has nothing to make durable where the core is.
+            Some(backing) if !backing.is_logged() && !backing.is_open(core.life()) => Ok(()),
             // A child that has done nothing has nothing to make durable.
             Some(backing) if core.life().is_some() => match core.is_anyone_else_at_work()? {
                 true if backing.has_keeper() => Ok(()),

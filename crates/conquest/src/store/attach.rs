@@ -14,7 +14,9 @@ use super::keeper::Program;
 use super::large::LargeSpace;
 use super::loading::{OfVolume, may_lack};
 use super::lock::{StoreLock, absolute};
+use super::new::Medium;
 use super::settings::{Home, Live, Settings, is_absent};
+use super::sync_mode::SyncMode;
 use super::{Attach, Store, bring_back, live, make, region, switch};
 use crate::error::failed;
 use crate::files::actor::Attachment;
@@ -37,8 +39,9 @@ impl Store {
         let home = live::home(&directory, &settings)?;
         // What can't be written is found out again by the next one.
         let _settled = switch::settle(&directory, &mut settings);
-        let backing =
-            settings.volume.clone().map(|at| Backing::new(&directory, at, how.keeper.clone()));
+        let is_logged = settings.medium == Medium::Logged;
+        let backing = settings.volume.clone();
+        let backing = backing.map(|at| Backing::new(&directory, at, is_logged, how.keeper.clone()));
         let image = bring_back::if_missing(&directory, &mut settings)?;
         let was_brought_back = image.is_some();
         // What has it open if nothing comes of this.
@@ -74,6 +77,8 @@ impl Store {
             Some(backing) => fs.with_space(Box::new(LargeSpace::new(Arc::clone(backing), core))),
             None => fs,
         };
+        let is_synchronous = settings.volume.as_ref().is_some_and(|at| at.sync == SyncMode::Always);
+        let fs = if is_synchronous { fs.synchronous() } else { fs };
         let fs = match backing.as_ref().and_then(|it| it.after_each()) {
             Some(after_each) => fs.with_after_each(after_each),
             None => fs,
@@ -148,9 +153,9 @@ fn make_durable(
     found: &live::Found,
 ) -> Option<DurableMaker<Mapped, OsHost>> {
     match backing {
-        Some(backing) => Some(backing.maker()),
-        None if found.superblock.shape.log != 0 => Some(backing::forgetful()),
-        None => None,
+        Some(backing) if backing.is_logged() => Some(backing.maker()),
+        _ if found.superblock.shape.log != 0 => Some(backing::forgetful()),
+        _ => None,
     }
 }
 

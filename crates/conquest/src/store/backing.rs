@@ -1,4 +1,5 @@
-//! What makes an attached store durable: its core's image, on its volume.
+//! What makes an attached store durable: its core's image, on its volume; or, if the core's records
+//! are durable at once, just that volume, for what large files have there.
 //!
 //! The volume is opened when it is needed first: many processes never wait for anything to be
 //! durable. A forked child opens it for itself.
@@ -18,9 +19,9 @@ use rustix::time::ClockId;
 
 use super::fits;
 use super::keeper::{self, Program};
+use super::mark;
 use super::settings::VolumeAt;
-use super::sync_mode::SyncMode;
-use super::volume::{self, Image};
+use super::volume::{self, Image, Volume};
 use crate::{Error, Result};
 
 /// Pauses between looks whether another thread has opened the volume.
@@ -30,16 +31,41 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Milliseconds between looks whether there is a keeper.
 const LOOK: u64 = 1000;
 
-/// An image, and which process of a line of descent has opened it.
-type Opened = (u32, Arc<Image>);
+/// A volume that was opened.
+#[derive(Clone)]
+enum Opened {
+    /// With the image of a core.
+    Image(Arc<Image>),
+    /// Without one.
+    Plain(Arc<Volume>),
+}
 
-/// The image of a core on a store's volume.
+impl Opened {
+    fn volume(&self) -> &Arc<Volume> {
+        match self {
+            Opened::Image(image) => image.volume(),
+            Opened::Plain(volume) => volume,
+        }
+    }
+
+    fn image(self) -> Option<Arc<Image>> {
+        match self {
+            Opened::Image(image) => Some(image),
+            Opened::Plain(_) => None,
+        }
+    }
+}
+
+/// What a store's core has on its volume.
 pub(crate) struct Backing {
     directory: PathBuf,
     at: VolumeAt,
+    /// Whether that is the core's image.
+    is_logged: bool,
     /// Which program is to keep the store.
     keeper: Program,
-    opened: RwLock<Option<Opened>>,
+    /// The volume, and which process of a line of descent has opened it.
+    opened: RwLock<Option<(u32, Opened)>>,
     /// When it was seen to that there is a keeper, as [`coarse_now`].
     looked: AtomicU64,
 }
@@ -51,11 +77,22 @@ impl std::fmt::Debug for Backing {
 }
 
 impl Backing {
-    /// That of the store in `directory`, whose volume is `at`, and whose keeper is to be `keeper`.
-    pub(crate) fn new(directory: &Path, at: VolumeAt, keeper: Program) -> Arc<Backing> {
+    /// That of the store in `directory`, whose volume is `at`, with the core's image if that
+    /// `is_logged`, and whose keeper is to be `keeper`.
+    pub(crate) fn new(
+        directory: &Path,
+        at: VolumeAt,
+        is_logged: bool,
+        keeper: Program,
+    ) -> Arc<Backing> {
         let (directory, opened) = (directory.to_owned(), RwLock::new(None));
         let looked = AtomicU64::new(coarse_now());
-        Arc::new(Backing { directory, at, keeper, opened, looked })
+        Arc::new(Backing { directory, at, is_logged, keeper, opened, looked })
+    }
+
+    /// Whether the core is made durable on the volume.
+    pub(crate) const fn is_logged(&self) -> bool {
+        self.is_logged
     }
 
     /// Whether the store has a keeper.
@@ -74,14 +111,18 @@ impl Backing {
     /// Has `image`, which the process has opened, for what follows.
     pub(crate) fn keep(&self, image: Arc<Image>) {
         if let Ok(mut place) = self.opened.try_write() {
-            *place = Some((0, image));
+            *place = Some((0, Opened::Image(image)));
         }
     }
 
-    /// The image, as the process that `core` is attached by has it.
-    pub(crate) fn image(&self, core: &Region) -> Result<Arc<Image>> {
-        let image = self.image_of(core.life().unwrap_or(u32::MAX));
-        image.inspect_err(|error| fits::tell(core, error))
+    /// The volume, as the process that `core` is attached by has it.
+    pub(crate) fn volume(&self, core: &Region) -> Result<Arc<Volume>> {
+        self.opened(core).map(|opened| Arc::clone(opened.volume()))
+    }
+
+    /// The image, in the same way; none if the core has none.
+    pub(crate) fn image(&self, core: &Region) -> Result<Option<Arc<Image>>> {
+        self.opened(core).map(Opened::image)
     }
 
     /// The image that the process has open.
@@ -89,7 +130,7 @@ impl Backing {
         let since = Instant::now();
         while since.elapsed() < PATIENCE {
             match self.opened.try_read().as_deref() {
-                Ok(Some((_, image))) => return Ok(Arc::clone(image)),
+                Ok(Some((_, opened))) => return self.expect_image(opened.clone()),
                 // It was closed.
                 Ok(None) => break,
                 Err(_) => std::thread::sleep(PAUSE),
@@ -101,11 +142,46 @@ impl Backing {
 
     /// The image, as process number `life` of a line of descent has it.
     pub(crate) fn image_of(&self, life: u32) -> Result<Arc<Image>> {
+        self.expect_image(self.opened_by(life, || self.open_image())?)
+    }
+
+    fn expect_image(&self, opened: Opened) -> Result<Arc<Image>> {
+        let what = "its volume has no image of its core";
+        opened.image().ok_or_else(|| Error::VolumeRule { directory: self.directory.clone(), what })
+    }
+
+    fn open_image(&self) -> Result<Opened> {
+        Ok(Opened::Image(Arc::new(volume::open_image(&self.directory, &self.at)?)))
+    }
+
+    /// Opens the volume of a core without an image there: it has to fit `core`.
+    fn open_plain(&self, core: &Region) -> Result<Opened> {
+        let volume = volume::open(&self.directory, &self.at)?;
+        match mark::agree(&self.directory, &volume, core) {
+            Ok(()) => Ok(Opened::Plain(Arc::new(volume))),
+            Err(error) => {
+                // Or what it has in memory stayed. The error to report is the first one.
+                let _closed = volume.close();
+                Err(error)
+            }
+        }
+    }
+
+    fn opened(&self, core: &Region) -> Result<Opened> {
+        let opened = self.opened_by(core.life().unwrap_or(u32::MAX), || match self.is_logged {
+            true => self.open_image(),
+            false => self.open_plain(core),
+        });
+        opened.inspect_err(|error| fits::tell(core, error))
+    }
+
+    /// What process number `life` of a line of descent has open: what `open` opens, if it has not.
+    fn opened_by(&self, life: u32, open: impl Fn() -> Result<Opened>) -> Result<Opened> {
         let since = Instant::now();
         // Never waiting for a lock: in a forked child it may be held by nobody.
         while since.elapsed() < PATIENCE {
             match self.opened.try_read().as_deref() {
-                Ok(Some((opener, image))) if *opener == life => return Ok(Arc::clone(image)),
+                Ok(Some((opener, opened))) if *opener == life => return Ok(opened.clone()),
                 Ok(_) => {}
                 Err(_) => {
                     std::thread::sleep(PAUSE);
@@ -119,18 +195,19 @@ impl Backing {
             if place.as_ref().is_some_and(|(opener, _)| *opener == life) {
                 continue;
             }
-            let image = Arc::new(volume::open_image(&self.directory, &self.at)?);
+            let opened = open()?;
             // What a parent has opened is the parent's.
-            let _parents = ManuallyDrop::new(place.replace((life, Arc::clone(&image))));
-            return Ok(image);
+            let _parents = ManuallyDrop::new(place.replace((life, opened.clone())));
+            return Ok(opened);
         }
         let holder = "another thread, which opens its volume".to_owned();
         Err(Error::Busy { directory: self.directory.clone(), holder, waited: since.elapsed() })
     }
 
-    /// Whether `core` can be made durable.
+    /// Whether `core` can be made durable, and its large files be used.
     pub(crate) fn check(&self, core: &Region) -> Result<()> {
-        let checked = self.image(core).and_then(|image| Ok(image.check(core)?));
+        let image = self.image(core);
+        let checked = image.and_then(|image| image.map_or(Ok(()), |image| Ok(image.check(core)?)));
         match &checked {
             Ok(()) => core.refuse(None),
             Err(error) => fits::tell(core, error),
@@ -138,18 +215,21 @@ impl Backing {
         checked
     }
 
-    /// What is done after each operation: it waits until all is durable, or sees to it that
-    /// somebody makes it so before long.
+    /// Whether this process, `life` of a line of descent, has opened the volume.
+    pub(crate) fn is_open(&self, life: Option<u32>) -> bool {
+        let opened = self.opened.try_read();
+        opened.is_ok_and(|place| place.as_ref().is_some_and(|(opener, _)| Some(*opener) == life))
+    }
+
+    /// What is done after each operation: it is seen to that somebody makes it durable before long.
     pub(crate) fn after_each(self: &Arc<Backing>) -> Option<AfterEach<Mapped, OsHost>> {
         let backing = Arc::clone(self);
-        match self.at.sync {
-            SyncMode::Always => Some(Box::new(|core| core.make_durable())),
-            _ if !self.wants_keeper() => None,
-            _ => Some(Box::new(move |_| {
+        self.wants_keeper().then(|| -> AfterEach<Mapped, OsHost> {
+            Box::new(move |_| {
                 backing.keep_keeper();
                 Ok(())
-            })),
-        }
+            })
+        })
     }
 
     /// Whether this process is to see to it that there is a keeper.
@@ -179,10 +259,13 @@ impl Backing {
             // What was in the way of changes may be so no longer.
             self.check(core)?;
         }
-        if core.durable() >= core.next_sequence() {
+        if self.is_logged && core.durable() >= core.next_sequence() {
             return Ok(());
         }
-        let synced = self.image(core).and_then(|image| Ok(image.sync(core)?));
+        let synced = self.opened(core).and_then(|opened| match opened {
+            Opened::Image(image) => Ok(image.sync(core)?),
+            Opened::Plain(volume) => Ok(volume.flush()?),
+        });
         if let Err(error) = &synced {
             fits::tell(core, error);
         }
@@ -206,14 +289,19 @@ impl Backing {
             Ok(mut place) => place.take(),
             Err(_) => None,
         };
-        let Some((opener, image)) = opened else {
+        let Some((opener, opened)) = opened else {
             return Ok(());
         };
         if Some(opener) != life {
-            let _parents = ManuallyDrop::new(image);
+            let _parents = ManuallyDrop::new(opened);
             return Ok(());
         }
-        volume::close_image(image)
+        match opened {
+            Opened::Image(image) => volume::close_image(image),
+            Opened::Plain(volume) => {
+                Arc::into_inner(volume).map_or(Ok(()), |volume| Ok(volume.close()?))
+            }
+        }
     }
 }
 

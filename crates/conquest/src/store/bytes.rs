@@ -69,6 +69,11 @@ impl Blank {
         }
     }
 
+    /// Reads the bytes from `at` on, which are behind the superblocks' pages.
+    pub(crate) fn read(&self, at: u64, out: &mut [u8]) {
+        self.memory.read(Offset::new(at), out);
+    }
+
     /// The superblocks' pages, which can be changed before they are put there.
     pub(crate) fn first(&mut self) -> &mut Vec<u8> {
         &mut self.first

@@ -61,17 +61,19 @@ fn least(new: &NewStore, size_max: u64) -> Result<u64> {
 
 /// Whether the core is going to be in RAM, and the store's directory is not.
 fn is_for_volume(directory: &Path, new: &NewStore) -> Result<bool> {
-    if !matches!(new.medium, Medium::Auto | Medium::Logged) || !is_on_disk(&directory.join(VOLUME))?
-    {
-        return Ok(false);
-    }
-    match &new.core {
-        CorePlace::Default => Ok(true),
-        CorePlace::Path(path) => {
+    Ok(is_on_disk(&directory.join(VOLUME))? && is_to_be_logged(directory, new)?)
+}
+
+/// Whether the core is going to be in RAM that needs a volume to outlive the power, if it is to.
+pub(crate) fn is_to_be_logged(directory: &Path, new: &NewStore) -> Result<bool> {
+    match (new.medium, &new.core) {
+        (Medium::Logged, _) | (Medium::Auto, CorePlace::Default) => Ok(true),
+        (Medium::Auto, CorePlace::Path(path)) => {
             let core = place::named(directory, path)?;
             let natural = place::medium_on(&core.path, &core.kind, Medium::Auto);
             Ok(natural? == Medium::Ram)
         }
+        _ => Ok(false),
     }
 }
 

@@ -106,7 +106,8 @@ pub struct VolumeStands {
     pub devices: Vec<PathBuf>,
     /// Who waits until what he has done is durable.
     pub sync: SyncMode,
-    /// The number of the record that is committed next.
+    /// The number of the record that is committed next; 0 if the core needs no volume to be
+    /// durable.
     pub committed: u64,
     /// Below which number all records are durable.
     pub durable: u64,
@@ -221,17 +222,22 @@ impl Store {
     fn volume_stands(&self) -> Option<VolumeStands> {
         let at = self.settings.volume.as_ref()?;
         let core = self.fs().core();
-        let lag = core.lag();
+        // Where there is no log, a change is durable when it is committed.
+        let lag = if core.is_logged() { core.lag() } else { conquest_pm::log::Lag::default() };
+        let (committed, durable, incarnation) = match core.is_logged() {
+            true => (core.next_sequence(), core.durable(), core.incarnation()),
+            false => (0, 0, 0),
+        };
         Some(VolumeStands {
             uuid: at.uuid,
             devices: at.devices.iter().map(|path| self.directory.join(path)).collect(),
             sync: at.sync,
-            committed: core.next_sequence(),
-            durable: core.durable(),
+            committed,
+            durable,
             lag_bytes: lag.bytes,
             lag: lag.age.unwrap_or_default(),
             keeper: keeper::keeper_soon(&self.directory),
-            incarnation: core.incarnation(),
+            incarnation,
             was_brought_back: self.was_brought_back,
             loading: core.memory().progress(),
         })
@@ -239,11 +245,18 @@ impl Store {
 
     fn notes(&self, volume: Option<&VolumeStands>) -> Vec<String> {
         let memory = self.fs().core().memory();
+        let is_logged = self.attachment.backing.as_ref().is_some_and(|backing| backing.is_logged());
         let mut notes: Vec<String> = memory.kind().note().map(str::to_owned).into_iter().collect();
         match volume {
             None => {
                 notes.push("it has no volume: files of any size are kept in the core".to_owned());
             }
+            Some(stands) if stands.keeper.is_none() && !is_logged => notes.push(
+                "it has no keeper: what large files were overwritten with since the last fsync may \
+                 be lost in a power failure, and what was removed keeps its space (put the program \
+                 conquest on PATH, or name it in CONQUEST_PROGRAM)"
+                    .to_owned(),
+            ),
             Some(stands) if stands.keeper.is_none() => notes.push(
                 "it has no keeper: what was done since the last fsync may be lost in a power \
                  failure, however long ago that was (put the program conquest on PATH, or name it \
@@ -258,7 +271,10 @@ impl Store {
                 Some(_) => ", so nothing can be changed",
                 None => "",
             };
-            notes.push(format!("nothing is made durable any more{then}: {error}"));
+            notes.push(match is_logged {
+                true => format!("nothing is made durable any more{then}: {error}"),
+                false => format!("large files can't be used: {error}"),
+            });
         }
         if !memory.huge_pages().is_obtained() && !memory.kind().is_last_resort() {
             notes.push(

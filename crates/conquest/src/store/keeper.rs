@@ -13,6 +13,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use super::attach::is_store;
 use super::backing::Backing;
 use super::directory::{KEEPER, SETTINGS};
 use super::sync_mode::SyncMode;
+use super::volume::{Image, Volume};
 use super::{Attach, Store, loading};
 use crate::error::failed;
 use crate::{Error, Result};
@@ -143,18 +145,19 @@ pub fn keep(directory: &Path) -> Result<()> {
     }
     let how = Attach { keeper: Program::This, keep_from_swap: false, ..Attach::default() };
     let store = Store::attach(directory, &how)?;
-    let core = std::sync::Arc::clone(store.fs().core());
+    let core = Arc::clone(store.fs().core());
     let Some(backing) = store.attachment().backing.clone() else {
         let what = "it has no volume, so there is nothing to keep";
         return Err(Error::VolumeRule { directory: directory.to_owned(), what });
     };
-    let image = backing.image(&core)?;
+    let (volume, image) = (backing.volume(&core)?, backing.image(&core)?);
     // Who has attached before may have been told that nothing can be changed, and can now.
     backing.check(&core)?;
     let keeper = Keeper {
         store: &store,
         backing: &backing,
-        image: &image,
+        volume: &volume,
+        image,
         is_loading: AtomicBool::new(true),
     };
     let stop = AtomicBool::new(false);
@@ -170,11 +173,12 @@ pub fn keep(directory: &Path) -> Result<()> {
     };
     let kept = std::thread::scope(|scope| {
         scope.spawn(|| keeper.load(&stop));
-        let kept = image.volume().with_keeper(keep);
+        let kept = volume.with_keeper(keep);
         stop.store(true, Ordering::Relaxed);
         kept
     });
-    drop(image);
+    drop(keeper);
+    drop(volume);
     // What could not be made durable is told, and the lock ends last.
     kept.and(store.detach())
 }
@@ -208,7 +212,9 @@ const ZEROS_AHEAD: u64 = 64 << 20;
 struct Keeper<'s> {
     store: &'s Store,
     backing: &'s Backing,
-    image: &'s super::volume::Image,
+    volume: &'s Volume,
+    /// The core's, if it is made durable there.
+    image: Option<Arc<Image>>,
     /// Whether what is not there of the core is being loaded.
     is_loading: AtomicBool,
 }
@@ -238,7 +244,7 @@ impl Keeper<'_> {
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
                 self.checkpoint_if_long()?;
-                self.image.volume().write_zeros_ahead(ZEROS_AHEAD)?;
+                self.volume.write_zeros_ahead(ZEROS_AHEAD)?;
                 let is_needed =
                     self.is_loading.load(Ordering::Relaxed) || core.is_anyone_else_at_work()?;
                 idle = if is_needed { 0 } else { idle + 1 };
@@ -252,9 +258,12 @@ impl Keeper<'_> {
     }
 
     fn checkpoint_if_long(&self) -> Result<()> {
-        let root = self.image.root()?;
+        let Some(image) = &self.image else {
+            return Ok(());
+        };
+        let root = image.root()?;
         if (root.log_end - root.log_start) * 512 > LOG_LONG {
-            self.image.checkpoint(self.store.fs().core())?;
+            image.checkpoint(self.store.fs().core())?;
         }
         Ok(())
     }

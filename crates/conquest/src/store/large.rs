@@ -56,12 +56,19 @@ impl LargeSpace {
 
     /// Units that the core's image and its log need at most.
     fn units_needed(&self, volume: &Volume) -> u64 {
+        if !self.backing.is_logged() {
+            return 0;
+        }
         volume::needed(self.core.geometry()).div_ceil(volume.unit())
     }
 
     /// Units that large files can have.
     fn units_to_be_had(&self, volume: &Volume) -> conquest_flash::Result<u64> {
-        let needed = self.units_needed(volume).saturating_sub(self.count_image(volume)?);
+        let needed = self.units_needed(volume);
+        if needed == 0 {
+            return Ok(units_free(volume));
+        }
+        let needed = needed.saturating_sub(self.count_image(volume)?);
         Ok(units_free(volume).saturating_sub(needed))
     }
 
@@ -88,11 +95,11 @@ impl LargeSpace {
     }
 
     fn ask<T>(&self, ask: impl FnOnce(&Volume) -> conquest_flash::Result<T>) -> Answer<T> {
-        let image = self
+        let volume = self
             .backing
-            .image(&self.core)
+            .volume(&self.core)
             .map_err(|error| VolumeError { errno: Errno::EIO, reason: error.to_string() })?;
-        ask(image.volume()).map_err(|error| VolumeError {
+        ask(&volume).map_err(|error| VolumeError {
             errno: if matches!(error, FlashError::NoSpace { .. }) {
                 Errno::ENOSPC
             } else {
@@ -133,6 +140,13 @@ impl Space for LargeSpace {
 
     fn trim(&self, block: u64, count: u64) -> Answer<()> {
         self.ask(|volume| volume.trim(block, count))
+    }
+
+    fn settle(&self) -> Answer<()> {
+        match self.backing.is_logged() {
+            true => Ok(()),
+            false => self.ask(|volume| volume.flush()),
+        }
     }
 
     fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {

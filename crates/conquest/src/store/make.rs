@@ -27,7 +27,7 @@ use super::region::{self, Hold};
 use super::settings::{Home, Live, Settings, VolumeAt};
 use super::shape::{groups_in, shape, shape_within, with_log, within};
 use super::volume::{self, Image, Volume};
-use super::{Store, bytes, default_place, default_volume, grow, switch};
+use super::{Store, bytes, default_place, default_volume, grow, mark, switch};
 use crate::error::failed;
 use crate::store::attached::Names;
 use crate::{Error, Id, Result, machine};
@@ -188,22 +188,30 @@ impl<'n> Maker<'n> {
         directory::sync(self.directory)
     }
 
-    /// Makes the volume for a core of `region`, if there is to be one, and the core's image on it.
-    fn make_volume(
-        &mut self,
-        at: Option<&VolumeAt>,
-        region: &NewRegion,
-    ) -> Result<Option<Arc<Image>>> {
-        let Some(at) = at else {
-            return Ok(None);
+    /// Makes the volume for a core of `region`, if there is to be one, and on it the core's image,
+    /// if that is logged, or its mark.
+    fn make_volume(&mut self, settings: &Settings, region: &NewRegion) -> Result<OnVolume> {
+        let Some(at) = &settings.volume else {
+            return Ok(OnVolume::Nothing);
         };
-        let opened = Arc::new(self.make_volume_for(at, region.shape, 0)?);
+        if settings.medium != Medium::Logged {
+            let opened = self.make_volume_for(at, None, 0)?;
+            let number = mark::first(self.directory)?;
+            return match mark::write(&opened, settings.live.region, number) {
+                Ok(()) => Ok(OnVolume::Mark(Box::new(opened), number)),
+                Err(error) => {
+                    let _closed = opened.close();
+                    Err(error)
+                }
+            };
+        }
+        let opened = Arc::new(self.make_volume_for(at, Some(region.shape), 0)?);
         let made = Image::make(Arc::clone(&opened), region);
         if made.is_err() {
             // Or what it has in memory stayed.
             let _closed = Arc::into_inner(opened).map(Volume::close);
         }
-        Ok(Some(Arc::new(made?)))
+        Ok(OnVolume::Image(Arc::new(made?)))
     }
 
     /// Makes the core: under a temporary name, but for a device. Which file it is.
@@ -223,11 +231,9 @@ impl<'n> Maker<'n> {
             created: machine::now(),
             groups,
         };
-        let image = self.make_volume(settings.volume.as_ref(), &new)?;
-        let made = region::make(&temporary, self.new, &new, image.as_ref());
-        if let Some(volume) = image.and_then(Arc::into_inner).map(Image::into_volume) {
-            Arc::into_inner(volume).map_or(Ok(()), Volume::close)?;
-        }
+        let on_volume = self.make_volume(settings, &new)?;
+        let made = region::make(&temporary, self.new, &new, &on_volume);
+        on_volume.close()?;
         made.map_err(|error| match error {
             Error::Core(error) => grow::no_room(error, &temporary, groups * GROUP),
             other => other,
@@ -253,11 +259,12 @@ impl<'n> Maker<'n> {
         directory::remove(&file.partial())
     }
 
-    /// Makes the volume `at`, and opens it: for a core of `shape` and `large` bytes of large files.
+    /// Makes the volume `at`, and opens it: for a logged core of `shape`, if it is for one, and
+    /// `large` bytes of large files.
     pub(crate) fn make_volume_for(
         &mut self,
         at: &VolumeAt,
-        shape: Shape,
+        shape: Option<Shape>,
         large: u64,
     ) -> Result<Volume> {
         volume::make(self.directory, at, self.new, &self.own_devices, &mut self.made)?;
@@ -294,6 +301,29 @@ impl<'n> Maker<'n> {
     }
 }
 
+/// What a new core has on its volume, which is open.
+pub(crate) enum OnVolume {
+    /// There is none.
+    Nothing,
+    /// Its image.
+    Image(Arc<Image>),
+    /// Its large files only, and the volume's mark.
+    Mark(Box<Volume>, u64),
+}
+
+impl OnVolume {
+    fn close(self) -> Result<()> {
+        let volume = match self {
+            OnVolume::Nothing => None,
+            OnVolume::Image(image) => {
+                Arc::into_inner(image).map(Image::into_volume).and_then(Arc::into_inner)
+            }
+            OnVolume::Mark(volume, _) => Some(*volume),
+        };
+        volume.map_or(Ok(()), |volume| Ok(volume.close()?))
+    }
+}
+
 /// Gives the complete core `temporary` its owner and permissions, and makes it durable.
 pub(crate) fn finish(
     temporary: &Path,
@@ -318,10 +348,13 @@ pub(crate) fn volume_rule(directory: &Path, new: &NewStore, medium: Medium) -> R
     let is_about_volume = new.sync.is_some() || new.chunk.is_some();
     let what = match (medium, &new.volume) {
         (_, None) if is_about_volume => "it has no volume (name one with --volume)",
-        (Medium::Logged, Some(_)) => return Ok(medium),
+        (Medium::Logged | Medium::Battery | Medium::Dax, Some(_)) => return Ok(medium),
         (Medium::Ram, Some(_)) if new.medium == Medium::Auto => return Ok(Medium::Logged),
         (Medium::Logged, None) => "a core on logged RAM needs a volume (name one with --volume)",
-        (_, Some(_)) => "a volume is for cores in RAM (use --medium logged, or leave it out)",
+        (_, Some(_)) => {
+            "a volume is for cores in RAM (use --medium logged or battery, or leave it out) and on \
+             persistent memory"
+        }
         _ => return Ok(medium),
     };
     Err(Error::VolumeRule { directory: directory.to_owned(), what })

@@ -19,6 +19,7 @@ pub(crate) mod live;
 pub(crate) mod loading;
 pub(crate) mod lock;
 pub(crate) mod make;
+pub(crate) mod mark;
 pub mod new;
 pub(crate) mod place;
 pub(crate) mod quiet;

@@ -9,7 +9,7 @@ use conquest_format::inode::Owner;
 use conquest_format::superblock::{SIZE, Superblock};
 use conquest_format::volume::BLOCK;
 use conquest_format::{Geometry, Offset, fs};
-use conquest_fs::large::NewLarge;
+use conquest_fs::large::{Marks, NewLarge, set_marks};
 use conquest_fs::open::bury;
 use conquest_fs::{Clock, FileSystem, NewFileSystem, finish_intent};
 use conquest_pm::attach::NewRegion;
@@ -21,6 +21,7 @@ use conquest_pm::{Access, Options, Region, superblock};
 
 use super::attached::{Attached, attached};
 use super::loading::{Nothing, may_lack};
+use super::make::OnVolume;
 use super::new::{CHUNK_DEFAULT, NewStore};
 use super::place::Space;
 use super::volume::Image;
@@ -34,14 +35,19 @@ pub(crate) fn clock() -> Clock {
     Box::new(|| i64::try_from(machine::now()).unwrap_or(i64::MAX))
 }
 
-/// Makes a region with an empty file system on the file `path`, which is made, or is a device, and
-/// on its `image`, if it is to have one.
+/// Makes a region with an empty file system on the file `path`, which is made, or is a device, with
+/// what it has `on_volume`.
 pub(crate) fn make(
     path: &Path,
     new: &NewStore,
     region: &NewRegion,
-    image: Option<&Arc<Image>>,
+    on_volume: &OnVolume,
 ) -> Result<()> {
+    let image = match on_volume {
+        OnVolume::Image(image) => Some(image),
+        OnVolume::Mark(..) | OnVolume::Nothing => None,
+    };
+    let has_volume = !matches!(on_volume, OnVolume::Nothing);
     Region::create(Source::from(path), new.mode & 0o777, region)?;
     let options = Options { make_durable: image.map(Image::maker), ..Options::default() };
     let core = open(path, Access::default(), options)?;
@@ -57,14 +63,16 @@ pub(crate) fn make(
         permissions: (new.root_mode & 0o7777) as u16,
         size_max: new.file_size_max,
         reserve: new.reserve,
-        large: image.map(|_| NewLarge {
+        large: has_volume.then_some(NewLarge {
             threshold: new.placement.threshold,
             chunk_blocks: new.chunk.unwrap_or(CHUNK_DEFAULT) / BLOCK,
         }),
     };
     FileSystem::make(&core, &files, &clock())?;
-    if let Some(image) = image {
-        image.sync(&core)?;
+    match on_volume {
+        OnVolume::Nothing => {}
+        OnVolume::Image(image) => image.sync(&core)?,
+        OnVolume::Mark(_, number) => set_marks(&core, Marks { seen: *number, next: *number })?,
     }
     Ok(core.detach()?)
 }

@@ -9,6 +9,7 @@ use conquest_format::geometry::{Geometry, Shape};
 use conquest_format::volume::{Arrangement, UNIT};
 use conquest_pm::media::{Mapped, OsHost};
 
+use super::default_volume;
 use super::directory::{self, VOLUME, VOLUME_TWO, partial};
 use super::new::{NewStore, VolumePlace};
 use super::place::Space;
@@ -136,8 +137,8 @@ pub(crate) fn check_asked(directory: &Path, new: &NewStore, freed: u64) -> Resul
             (usable, paths.first().cloned().unwrap_or_default())
         }
     };
-    if new.size_max == 0 {
-        // What that is depends on where the core is going to be.
+    if new.size_max == 0 || !default_volume::is_to_be_logged(directory, new)? {
+        // What that is depends on where the core is going to be; or nothing of it is there.
         return Ok(());
     }
     let shape = with_log(shape(new, new.size_max, machine::processors())?);
@@ -209,12 +210,12 @@ pub(crate) fn needed(geometry: &Geometry) -> u64 {
     geometry.len() + (geometry.len() / 4).max(LOG_LEAST)
 }
 
-/// Refuses a volume that can't hold all that a core of `shape` can have, and `large` bytes of large
-/// files.
-pub(crate) fn check_size(volume: &Volume, shape: Shape, large: u64) -> Result<()> {
+/// Refuses a volume that can't hold all that a logged core of `shape` can have, if it is for one,
+/// and `large` bytes of large files.
+pub(crate) fn check_size(volume: &Volume, shape: Option<Shape>, large: u64) -> Result<()> {
     let info = volume.info()?;
     let found = info.capacity * info.unit;
-    let core = Geometry::new(shape).map_or(0, |geometry| needed(&geometry));
+    let core = shape.and_then(Geometry::new).map_or(0, |geometry| needed(&geometry));
     let expected = core.saturating_add(large);
     match found >= expected {
         true => Ok(()),

@@ -5,8 +5,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use conquest::{
-    Attach, File, Files, KeeperProgram, NewStore, OpenOptions, Placement, Store, VolumePlace,
+    Attach, File, Files, KeeperProgram, NewStore, OpenOptions, Placement, Setting, Store,
+    THRESHOLD as OWN_THRESHOLD, VolumePlace,
 };
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use conquest_testkit::Rng;
 
 use super::{Temporary, core_of, indexes, small};
@@ -78,6 +82,21 @@ pub fn open(files: &Files, file: u64) -> File {
     files.open_with(name(file), options.read(true).write(true).create(true).mode(0o644)).unwrap()
 }
 
+/// Gives a file, if it is there, a threshold of its own.
+pub fn set_threshold(files: &Files, path: &str, value: &str) {
+    if let Ok(file) = files.find(path, true) {
+        file.set_attribute(OsStr::from_bytes(OWN_THRESHOLD), value.as_bytes(), Setting::Any)
+            .unwrap();
+    }
+}
+
+/// The threshold of its own that a file has.
+pub fn threshold(files: &Files, path: &str) -> String {
+    let value =
+        files.find(path, true).unwrap().attribute(OsStr::from_bytes(OWN_THRESHOLD)).unwrap();
+    String::from_utf8(value).unwrap()
+}
+
 /// What is found in a store.
 pub fn found(files: &Files) -> Model {
     let there = (0..FILES).filter(|file| files.metadata(name(*file)).is_ok());
@@ -94,6 +113,8 @@ pub enum Op {
     Rename(u64, u64),
     Punch(u64, Range<u64>),
     Allocate(u64, Range<u64>),
+    /// The threshold of the file's own.
+    Threshold(u64, &'static str),
     Sync,
 }
 
@@ -104,7 +125,8 @@ impl Op {
         let len = 1 + rng.below(most);
         let at = rng.below(MOST - len);
         let at = if rng.chance(1, 2) { at / 4096 * 4096 } else { at };
-        match rng.below(16) {
+        let thresholds = ["0", "10K", "200K", "1M", "core"];
+        match rng.below(17) {
             0..=6 => Op::Write(file, at, len),
             7 => Op::Write(file, 0, len),
             8..=9 => Op::Truncate(file, if rng.chance(1, 3) { 0 } else { at }),
@@ -112,6 +134,7 @@ impl Op {
             11 => Op::Rename(file, rng.below(FILES)),
             12 => Op::Punch(file, at..at + len),
             13 => Op::Allocate(file, at..at + len),
+            14 => Op::Threshold(file, thresholds[rng.below(5) as usize]),
             _ => Op::Sync,
         }
     }
@@ -126,6 +149,7 @@ impl Op {
             Op::Rename(from, to) => drop(files.rename(name(*from), name(*to))),
             Op::Punch(file, range) => open(files, *file).punch_hole(range.clone()).unwrap(),
             Op::Allocate(file, range) => open(files, *file).allocate(range.clone(), false).unwrap(),
+            Op::Threshold(file, value) => set_threshold(files, &name(*file), value),
             Op::Sync => store.sync().unwrap(),
         }
     }
@@ -154,6 +178,7 @@ impl Op {
                 }
             }
             Op::Allocate(file, range) => grow(model.entry(*file).or_default(), range.end),
+            Op::Threshold(..) => {}
             Op::Sync => {}
         }
     }

@@ -42,6 +42,10 @@ pub mod root {
     pub const UNTRIMMED: u64 = 9;
     /// The first chunk of those that nobody needs.
     pub const UNUSED: u64 = 10;
+    /// The [mark](crate::mark) that the volume was last seen to have; 0 if it has none.
+    pub const MARK: u64 = 11;
+    /// The mark that the volume is given.
+    pub const NEXT_MARK: u64 = 12;
 }
 
 /// Highest percentage of pages that can be reserved.

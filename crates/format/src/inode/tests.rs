@@ -64,6 +64,8 @@ impl Random {
             _ => 0,
         };
         let is_directory = file_type == FileType::Directory;
+        let bytes = [None, Some(0), Some(self.below(SIZE_MAX)), Some(SIZE_MAX)];
+        let threshold = file_type.threshold_word().and(bytes[self.below(4) as usize]);
         Inode {
             file_type,
             permissions: self.below(1 << 12) as u16,
@@ -80,6 +82,7 @@ impl Random {
             content,
             attributes: if self.below(2) == 0 { 0 } else { self.root() },
             parent: if is_directory { 1 + self.below(NUMBER_MAX) } else { 0 },
+            threshold,
             generation: self.word(),
         }
     }
@@ -100,6 +103,7 @@ fn regular(content: Content, pages: u64) -> Inode {
     inode.size = 0;
     inode.pages = pages;
     inode.parent = 0;
+    inode.threshold = None;
     inode
 }
 
@@ -153,7 +157,8 @@ fn the_words_stand_where_their_offsets_say() {
         content: Content::Directory { root },
         attributes: root,
         parent: 12,
-        generation: 13,
+        threshold: Some(13),
+        generation: 15,
     };
     let words = inode.to_words(NUMBER);
     let at = |offset: u64| words[(offset / WORD) as usize];
@@ -164,8 +169,13 @@ fn the_words_stand_where_their_offsets_say() {
     assert_eq!((at(word::MTIME), at(word::CTIME)), (7, 8_u64.wrapping_neg()));
     assert_eq!((at(word::ATIME), at(word::BTIME)), (9, 10));
     assert_eq!((at(word::CHANGE), at(word::CONTENT)), (11, root));
-    assert_eq!((at(word::SHAPE), at(word::ATTRIBUTES)), (0, root));
-    assert_eq!((at(word::PARENT), at(word::GENERATION)), (12, 13));
+    assert_eq!((at(word::SHAPE), at(word::ATTRIBUTES)), (14, root));
+    assert_eq!((at(word::PARENT), at(word::GENERATION)), (12, 15));
+    let file = Inode { size: 5, threshold: Some(SIZE_MAX), ..regular(Content::None, 0) };
+    let file = file.to_words(NUMBER);
+    let at = |offset: u64| file[(offset / WORD) as usize];
+    assert_eq!((at(word::SHAPE), at(word::PARENT)), (0, SIZE_MAX + 1));
+    let at = |offset: u64| words[(offset / WORD) as usize];
     assert_eq!(at(word::CHECK), check(&words, NUMBER));
     assert_eq!(inode.mode().st_mode(), 0o41755);
     let device = Content::Device { minor: 3, major: 1 };
@@ -223,14 +233,17 @@ fn impossible_fields_are_found_behind_a_right_checksum() {
     let chunk = Offset::new(0x1240);
     let large = regular(Content::Large { root: 0, height: 0, chunk }, 0);
     let partly = regular(Content::Large { root, height: 3, chunk }, 9);
-    let cases: [(&Inode, u64, u64); 34] = [
+    let fifo = Inode { file_type: FileType::Fifo, ..bare };
+    let cases: [(&Inode, u64, u64); 36] = [
         (&bare, word::MODE, 0),
         (&bare, word::SIZE, SIZE_MAX + 1),
         (&bare, word::PAGES, 1),
         (&bare, word::CONTENT, root),
         (&bare, word::SHAPE, 1),
         (&bare, word::ATTRIBUTES, check_bits_only),
-        (&bare, word::PARENT, 1),
+        (&bare, word::PARENT, SIZE_MAX + 2),
+        (&bare, word::PARENT, u64::MAX),
+        (&fifo, word::PARENT, 1),
         (&packed, word::CONTENT, 0),
         (&packed, word::CONTENT, check_bits_only),
         (&packed, word::SHAPE, PACKED_CLASSES),
@@ -244,7 +257,7 @@ fn impossible_fields_are_found_behind_a_right_checksum() {
         (&tree, word::CONTENT, 0),
         (&directory, word::PARENT, 0),
         (&directory, word::PARENT, NUMBER_MAX + 1),
-        (&directory, word::SHAPE, 1),
+        (&directory, word::SHAPE, SIZE_MAX + 2),
         (&directory, word::PAGES, 0),
         (&directory, word::SIZE, 0),
         (&parent(1), word::SIZE, 1),

@@ -94,9 +94,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         how: Allocate,
         range: &Range<u64>,
     ) -> Result<bool> {
-        let grows = how != Allocate::Hole && range.end > self.limit();
         self.read(file.number, |view| {
             let (inode, _) = load(view, file)?;
+            let grows = how != Allocate::Hole && range.end > self.limit_of(&inode);
             let acl = access_list(view, &inode)?;
             let rules = rules_of(&inode, acl.as_ref());
             let is_large = matches!(inode.content, Content::Large { .. });

@@ -170,7 +170,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 _ => {}
             }
         }
-        if is_too_full(&draft) && draft.inode.size > self.limit() {
+        let limit = self.limit_of(&draft.inode);
+        if is_too_full(&draft) && draft.inode.size > limit {
             return Ok(Written::Full);
         }
         let is_large = matches!(draft.inode.content, Content::Large { .. });
@@ -186,7 +187,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let mut left = patch.until(start + most);
         let mut done = start;
         let mut full = false;
-        let grows = left.end() > self.limit();
+        let grows = left.end() > limit;
         let written = self.in_parts(&mut tx, draft, |tx, draft| {
             done = left.at;
             if grows && self.enlarge(tx, draft, &left)? {

@@ -49,6 +49,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         self.in_turn(file, Mode::Exclusive, Wait::Forever, || {
             let fresh = self.with_space_made(|| self.write_zeros(file, range))?;
+            self.settle()?;
             self.change_chunk(who, file, how, |tx, draft, chunk| {
                 let size = draft.inode.size;
                 if !keeps_size {
@@ -90,6 +91,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             let first = self.first_block(&chunk) + far.start * PAGE_BLOCKS;
             // First of all: what is in the core is in its place until the record.
             self.space()?.trim(first, len * PAGE_BLOCKS)?;
+            self.settle()?;
         }
         self.change_chunk(who, file, Allocate::Hole, |_, _, chunk| {
             Ok(Chunk { allocated: chunk.allocated.saturating_sub(used), ..*chunk })

@@ -3,17 +3,17 @@
 use conquest_access::{Credentials, write_open};
 use conquest_format::PAGE;
 use conquest_format::fs::chunk::Chunk;
-use conquest_format::inode::{Content, FileType};
+use conquest_format::inode::{Content, FileType, Inode};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::attributes::apply;
-use crate::content::{Begin, Fill, Patch, Piece, WriteAt, expose, piece, punch};
+use crate::content::{Begin, Fill, Patch, Piece, WriteAt, expose, pages_in_core, piece, punch};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, access_list, load, rules_of};
 use crate::large::{PAGE_BLOCKS, chunk};
 use crate::locks::{Mode, Wait};
-use crate::{FileSystem, Result};
+use crate::{FileSystem, Reader, Result};
 
 /// Bytes from which on a write goes to the volume at once.
 pub(crate) const DIRECT_MIN: u64 = 256 << 10;
@@ -26,6 +26,24 @@ struct Direct<'b> {
     bytes: &'b [u8],
     /// The file's size when it began.
     size: u64,
+}
+
+/// What was seen of a chunk to which something was written.
+struct Seen {
+    /// Its version, if that must be the same.
+    version: Option<u64>,
+    /// Pages that are new on the volume.
+    fresh: u64,
+    /// Whether no record was needed for the bytes to count, so that they may not be durable.
+    is_quiet: bool,
+}
+
+/// Whether the bytes of `direct`, as far as the volume has them, are those of the file of `inode`:
+/// they are inside its size, and the core has nothing that takes their place.
+fn is_quiet(reader: &impl Reader, inode: &Inode, direct: &Direct<'_>) -> Result<bool> {
+    let first = pages_in_core(reader, inode.content, direct.first_page(), 1)?;
+    let is_in_core = first.first().is_some_and(|(page, _)| *page < direct.end_page());
+    Ok(!is_in_core && direct.start + direct.len() <= inode.size)
 }
 
 impl Direct<'_> {
@@ -78,8 +96,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 return Ok(None);
             }
             let (version, fresh) = self.with_space_made(|| self.transfer(file, &chunk, &direct))?;
+            let is_quiet = is_inside && fresh == 0 && self.is_told_by_nothing(file, &direct)?;
+            if !is_quiet || self.is_synchronous() {
+                self.settle()?;
+            }
             let version = (!is_inside).then_some(version);
-            self.record_direct(who, file, &direct, version, fresh)
+            self.record_direct(who, file, &direct, Seen { version, fresh, is_quiet })
         })
     }
 
@@ -104,7 +126,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             (None, None) => 0,
         };
         let end = start.checked_add(bytes.len() as u64).filter(|end| *end <= self.size_max());
-        let is_for_volume = end.is_some_and(|end| self.threshold().is_some_and(|most| end > most));
+        let is_for_volume = end.is_some_and(|end| end > self.limit_of(&inode));
         let is_possible = inode.file_type == FileType::Regular
             && may_write
             && is_for_volume
@@ -157,17 +179,21 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         Ok((chunk.version, fresh))
     }
 
-    /// Records that the volume has the bytes of `direct`, if the chunk has not got another
-    /// `version`; `fresh` of its pages are new there. How many bytes count; none if it has to be
-    /// done otherwise, because others have changed the file.
+    /// Whether no record is needed for the bytes of `direct` to count, once the volume has them.
+    fn is_told_by_nothing(&self, file: FileId, direct: &Direct<'_>) -> Result<bool> {
+        self.read(file.number, |view| is_quiet(view, &load(view, file)?.0, direct))
+    }
+
+    /// Records that the volume has the bytes of `direct`, if the chunk is as it was `seen`. How
+    /// many bytes count; none if it has to be done otherwise, because others have changed the file.
     fn record_direct(
         &self,
         who: &Credentials,
         file: FileId,
         direct: &Direct<'_>,
-        version: Option<u64>,
-        fresh: u64,
+        seen: Seen,
     ) -> Result<Option<(u64, u64)>> {
+        let Seen { version, fresh, is_quiet: was_quiet } = seen;
         let mut tx = self.core().begin()?;
         self.lock(&mut tx, false, [Some(file)])?;
         let mut draft = Draft::open(&tx, file)?;
@@ -181,7 +207,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let mut position = direct.begin.moved.map(|open| self.take_position(open));
         let is_elsewhere = direct.begin.from.is_none()
             && position.as_ref().is_some_and(|position| position.from != direct.start);
-        if is_other || has_moved || is_elsewhere {
+        // What the core has of it goes by the record, and the rest may not be durable.
+        let is_loud = was_quiet && !is_quiet(&tx, &draft.inode, direct)?;
+        if is_other || has_moved || is_elsewhere || is_loud {
             return Ok(None);
         }
         let len = self.counted(&tx, &draft, direct)?;

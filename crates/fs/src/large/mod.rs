@@ -22,12 +22,17 @@
 //! power was cut or a process has died. So whoever lets a file grow by a hole clears what the
 //! volume has there (`tail.rs`).
 //!
+//! Where records are durable as they are committed (persistent memory, RAM on a battery), what was
+//! written or trimmed is *settled*, made durable on the volume, before the record that depends on
+//! it. Only what is overwritten in place, and no record tells of, waits until somebody syncs.
+//!
 //! No lock of the region is held while the volume is asked. Who changes what it has of a file takes
 //! a *turn* (`turn.rs`): those who write inside the end at once, all others each alone.
 
 mod allocate;
 pub(crate) mod chunk;
 mod direct;
+mod mark;
 mod push;
 mod read;
 mod tail;
@@ -38,6 +43,8 @@ use conquest_format::PAGE;
 use conquest_format::volume::BLOCK;
 
 use crate::error::VolumeError;
+
+pub use mark::{Marks, marks, set_marks};
 
 pub(crate) use direct::DIRECT_MIN;
 pub(crate) use push::{is_full, is_too_full};
@@ -60,7 +67,7 @@ pub trait Space: Send + Sync {
 
     /// Writes whole blocks from block `block` on. Each page of them is seen as a whole or not at
     /// all, whoever dies; and it is durable not later than any record that is committed after this
-    /// has returned.
+    /// has returned, and [`Self::settle`] after it.
     ///
     /// # Errors
     /// Those of the volume.
@@ -71,6 +78,17 @@ pub trait Space: Send + Sync {
     /// # Errors
     /// Those of the volume.
     fn trim(&self, block: u64, count: u64) -> Answer<()>;
+
+    /// Makes durable what was written and trimmed before this is called, by whomever, if the
+    /// region's records are durable when they are committed: so that none says of the volume what
+    /// a power failure takes back. Where records become durable later, the volume keeps the order,
+    /// and there is nothing to do.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    fn settle(&self) -> Answer<()> {
+        Ok(())
+    }
 
     /// The first range at or behind `block` that is in use: its first block, and how many. What is
     /// more than `count` blocks behind `block` need not be told.

@@ -68,13 +68,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// `EAGAIN` if somebody else has the turn, and this is not to wait; those of the volume and of
     /// the region.
     pub fn push(&self, file: FileId, wait: Wait) -> Result<()> {
-        let Some(threshold) = self.threshold() else {
+        if self.threshold().is_none() {
             return Ok(());
-        };
+        }
         let is_due = self.read(file.number, |view| {
             let (inode, _) = load(view, file)?;
             let is_large = matches!(inode.content, Content::Large { .. });
-            Ok(is_large && inode.pages > 0 && inode.size > threshold)
+            Ok(is_large && inode.pages > 0 && inode.size > self.limit_of(&inode))
         })?;
         if !is_due {
             return Ok(());
@@ -129,6 +129,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// turn, alone.
     fn push_batch(&self, file: FileId, batch: Batch) -> Result<()> {
         let fresh = self.with_space_made(|| self.write_batch(file, &batch))?;
+        self.settle()?;
         self.forget_pushed(file, &batch, fresh)
     }
 

@@ -55,7 +55,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 self.space()?.write(first + from * PAGE_BLOCKS, part)?;
                 at = stop;
             }
-            Ok(())
+            self.settle()
         })
     }
 

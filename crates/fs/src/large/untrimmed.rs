@@ -89,6 +89,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 return Ok(false);
             }
             self.space()?.trim(self.first_block(seen), self.chunk_blocks())?;
+            self.settle()?;
             self.run(|tx| {
                 tx.lock(lists_lock(tx.core()), LockMode::Exclusive)?;
                 let was_there = chunk::remove(tx, List::Untrimmed, at)?;
@@ -120,6 +121,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let skip = seen.end * PAGE_BLOCKS;
         self.space()?.trim(first + skip, self.chunk_blocks() - skip)?;
+        self.settle()?;
         let allocated = seen.end - self.unallocated(seen, 0, seen.end)?;
         self.run(|tx| {
             self.lock(tx, false, [Some(file)])?;

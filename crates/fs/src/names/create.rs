@@ -216,6 +216,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             0 => 0,
             _ => directory.inode.links.project,
         };
+        let can_have_threshold = what.file_type().threshold_word().is_some();
         let inode = NewInode {
             file_type: what.file_type(),
             permissions: (new.mode & 0o7777) as u16,
@@ -227,6 +228,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             pages,
             attributes,
             parent: (what == New::Directory).then_some(directory.file.number),
+            threshold: directory.inode.threshold.filter(|_| can_have_threshold),
         };
         let (made, file) = inode.stage(tx, self.now())?;
         Ok((made.offset(), file))

@@ -453,6 +453,7 @@ fn stage_whiteout<M: Memory, H: Host>(
         pages: 0,
         attributes: stage_lists(tx, &new)?,
         parent: None,
+        threshold: None,
     };
     let (made, file) = inode.stage(tx, now)?;
     Ok((made.offset(), file))

@@ -172,7 +172,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         Ok(len >= FAR_STEP
             && self.threshold().is_some()
             && (self.chunk_of(source)?.is_some()
-                || len > self.limit()
+                || len > self.limit_of(&self.inode(target)?)
                 || self.chunk_of(target)?.is_some()))
     }
 

@@ -162,11 +162,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// flag `S`.
     pub(super) fn sync_written(&self, open: &OpenFile, is_asked: bool) -> Result<()> {
         let is_wanted = || -> Result<bool> {
-            // Elsewhere it is durable already.
-            let has_log = self.core().is_logged();
-            Ok(is_asked || has_log && self.inode(open.file)?.flags & flag::SYNC != 0)
+            // Elsewhere it is durable already, but for what the volume has.
+            let is_due = self.core().is_logged() || self.threshold().is_some();
+            Ok(is_asked || is_due && self.inode(open.file)?.flags & flag::SYNC != 0)
         };
-        if is_wanted()? { self.sync_all() } else { Ok(()) }
+        if is_wanted()? { self.sync(open) } else { Ok(()) }
     }
 
     /// Makes the file as long as `size` bytes, as `ftruncate`.

@@ -1,10 +1,12 @@
 //! Making durable what was done: `fsync`, `fdatasync`, `syncfs` and `sync_file_range`.
 //!
 //! On most media every operation is as durable as it can get when it returns: there is nothing to
-//! do but to tell whether the medium has failed. A region with a log is made durable: all that was
+//! do but to tell whether the medium has failed, and to make durable what was overwritten of large
+//! files on the volume. A region with a log is made durable: all that was
 //! committed before, of whatever file, so a file's name and earlier renames are durable with it.
 
 use conquest_access::Errno;
+use conquest_format::inode::Content;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
@@ -26,7 +28,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if open.how.path_only {
             return Err(Errno::EBADF.into());
         }
-        self.sync_all()
+        self.core().make_durable()?;
+        let is_on_volume = self.threshold().is_some()
+            && matches!(self.inode(open.file)?.content, Content::Large { .. });
+        if is_on_volume { self.settle() } else { Ok(()) }
     }
 
     /// What `syncfs` does: makes all that was done in the store as durable as it can get.
@@ -35,7 +40,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// [`conquest_pm::Error::Failed`] if the medium has failed, [`conquest_pm::Error::NotDurable`]
     /// if the volume has: nothing since then may count.
     pub fn sync_all(&self) -> Result<()> {
-        Ok(self.core().make_durable()?)
+        self.core().make_durable()?;
+        if self.threshold().is_some() { self.settle() } else { Ok(()) }
     }
 
     /// What `sync_file_range` does: [`Self::sync`], whatever the range of bytes.

@@ -13,6 +13,7 @@ use conquest_format::{PAGE, WORD, fs};
 use conquest_fs::attributes::Stat;
 use conquest_fs::content::WriteAt;
 use conquest_fs::dir::FileType;
+use conquest_fs::large::Space;
 use conquest_fs::names::{Listed, New};
 use conquest_fs::open::{How, OpenFile, bury};
 use conquest_fs::paths::Path;
@@ -24,7 +25,7 @@ use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{Mapped, OsHost, Source};
 use conquest_pm::memory::Memory;
 use conquest_pm::{Access, Options, Region};
-use conquest_testkit::files::root_user;
+use conquest_testkit::files::{RamSpace, root_user};
 use conquest_testkit::judge::judge_attached;
 
 pub type Files = FileSystem<Mapped, OsHost>;
@@ -82,6 +83,11 @@ impl Store {
 
     /// One that begins as `new` says.
     pub fn with(groups: u64, new: &NewFileSystem) -> Store {
+        Store::with_space(groups, new, Box::new(RamSpace::default()))
+    }
+
+    /// The same, with `space` for large files, if there are to be any.
+    pub fn with_space(groups: u64, new: &NewFileSystem, space: Box<dyn Space>) -> Store {
         let shape = Shape { max_groups: groups, lanes: 4, slots: 4, locks: 64, chunks: 16, log: 0 };
         let time = Arc::new(AtomicI64::new(BEGIN));
         let clock = || -> Clock {
@@ -101,7 +107,16 @@ impl Store {
             Region::open(Source::from(copy), &fs::kinds(), Access::default(), options).unwrap();
         FileSystem::make(&core, new, &clock()).unwrap();
         let files = FileSystem::open(core, clock()).unwrap();
+        let files = match new.large {
+            Some(_) => files.with_space(space),
+            None => files,
+        };
         Store { files, time }
+    }
+
+    /// The same, with operations that make durable what they have done.
+    pub fn synchronous(self) -> Store {
+        Store { files: self.files.synchronous(), time: self.time }
     }
 
     /// Lets `nanoseconds` pass.

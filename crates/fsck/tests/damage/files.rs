@@ -10,7 +10,22 @@ use super::{Case, Store, case};
 use crate::support::geometry;
 
 pub(super) fn cases() -> Vec<Case> {
-    [inodes(), contents(), trees(), chunks(), attributes()].concat()
+    [inodes(), thresholds(), contents(), trees(), chunks(), attributes()].concat()
+}
+
+const UNFOLLOWED: [Code; 4] =
+    [Code::InodeThreshold, Code::InodeLinks, Code::InodeLost, Code::PageUnreachable];
+
+fn thresholds() -> Vec<Case> {
+    vec![
+        case("a file's threshold past all sizes", &[Code::InodeThreshold], |store| {
+            store.set_inode("empty", word::PARENT, (1 << 63) + 1);
+        }),
+        // Nothing of such an inode is followed.
+        case("a directory's threshold past all sizes", &UNFOLLOWED, |store| {
+            store.set_inode("child", word::SHAPE, u64::MAX);
+        }),
+    ]
 }
 
 fn inodes() -> Vec<Case> {
@@ -56,8 +71,8 @@ fn inodes() -> Vec<Case> {
         case("attributes of no class", &[Code::InodeAttributes], |store| {
             store.set_inode("empty", word::ATTRIBUTES, geometry().page(0).bytes() | 0x3F);
         }),
-        case("a file with a parent", &[Code::InodeParent], |store| {
-            store.set_inode("empty", word::PARENT, store.number("/"));
+        case("a fifo with a parent", &[Code::InodeParent], |store| {
+            store.set_inode("fifo", word::PARENT, store.number("/"));
         }),
         case("a generation of no lane", &[Code::InodeGeneration], |store| {
             store.set_inode("empty", word::GENERATION, 7 << 48 | 1);

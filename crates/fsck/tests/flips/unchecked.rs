@@ -91,6 +91,8 @@ fn fixed(found: &mut Unchecked, store: &Store, pages: u64) {
     found.bytes("file-max", after(STATE_ROOTS.plus(root::FILE_MAX * WORD), 0, WORD));
     // Which files are large nothing else says; numbers of chunks may be left out.
     found.bytes("threshold", after(STATE_ROOTS.plus(root::THRESHOLD * WORD), 0, WORD));
+    // Nothing in the region says what the volume's mark is.
+    found.bytes("marks", after(STATE_ROOTS.plus(root::MARK * WORD), 0, 2 * WORD));
     let next = STATE_ROOTS.plus(root::NEXT_CHUNK * WORD);
     found.of_word("chunks", next, !store.load(next));
     // Bits of which any one alone is a possible percentage; there is none.

@@ -19,3 +19,4 @@ mod others;
 mod set_ids;
 mod space;
 mod support;
+mod thresholds;

@@ -21,7 +21,12 @@ struct Shared {
     capacity: AtomicU64,
     /// Requests until all fail; 0 if none does.
     failing_in: AtomicU64,
+    /// What a power cut takes away, in the order in which it was done; none if it takes nothing.
+    unsettled: Mutex<Option<Vec<Undo>>>,
 }
+
+/// What pages were before a request; none if they were not there.
+type Undo = Vec<(u64, Option<Page>)>;
 
 /// A space in memory. Copies are the same space.
 #[derive(Clone, Default)]
@@ -49,6 +54,51 @@ impl RamSpace {
     pub fn copy(&self) -> RamSpace {
         let pages = self.0.pages.lock().unwrap_or_else(PoisonError::into_inner).clone();
         RamSpace(Arc::new(Shared { pages: Mutex::new(pages), ..Shared::default() }))
+    }
+
+    /// Another space with the same in it, and of which a power cut takes away what was not
+    /// settled.
+    #[must_use]
+    pub fn losing(&self) -> RamSpace {
+        let copy = self.copy();
+        *copy.0.unsettled.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+        copy
+    }
+
+    /// Requests that a power cut may take away.
+    #[must_use]
+    pub fn unsettled(&self) -> usize {
+        let unsettled = self.0.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+        unsettled.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Cuts the power: of what was not settled, the first `kept` requests stay.
+    pub fn cut(&self, kept: usize) {
+        let mut pages = self.0.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unsettled = self.0.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(requests) = unsettled.as_mut() else { return };
+        for (page, was) in requests.split_off(kept.min(requests.len())).into_iter().rev().flatten()
+        {
+            match was {
+                Some(was) => drop(pages.insert(page, was)),
+                None => drop(pages.remove(&page)),
+            }
+        }
+        requests.clear();
+    }
+
+    /// Notes what `range` of `pages` is before a request changes it.
+    fn note(&self, pages: &BTreeMap<u64, Page>, range: core::ops::Range<u64>, is_trim: bool) {
+        let mut unsettled = self.0.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(requests) = unsettled.as_mut() else { return };
+        if range.is_empty() {
+            return;
+        }
+        let there = pages.range(range.clone()).map(|(page, was)| (*page, Some(was.clone())));
+        requests.push(match is_trim {
+            true => there.collect(),
+            false => range.map(|page| (page, pages.get(&page).cloned())).collect(),
+        });
     }
 
     /// Pages in use.
@@ -106,6 +156,8 @@ impl Space for RamSpace {
     fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
         let capacity = self.0.capacity.load(Ordering::Relaxed) as usize;
         self.with(|pages| {
+            let end = block + (bytes.len() as u64).div_ceil(BLOCK);
+            self.note(pages, block / (PAGE / BLOCK)..end.div_ceil(PAGE / BLOCK), false);
             for (page, within, at, len) in parts(block, bytes.len()) {
                 if capacity != 0 && !pages.contains_key(&page) && pages.len() >= capacity {
                     let reason = "there is no space".to_owned();
@@ -127,7 +179,16 @@ impl Space for RamSpace {
         self.with(|pages| {
             // Only whole pages are trimmed here, as no other range is.
             let range = block.div_ceil(per)..(block + count) / per;
+            self.note(pages, range.clone(), true);
             pages.retain(|page, _| !range.contains(page));
+            Ok(())
+        })
+    }
+
+    fn settle(&self) -> Answer<()> {
+        self.with(|_| {
+            let mut unsettled = self.0.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+            unsettled.iter_mut().for_each(Vec::clear);
             Ok(())
         })
     }

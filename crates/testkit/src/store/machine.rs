@@ -90,17 +90,18 @@ struct VolumeSpace {
     hook: Hook,
 }
 
-impl VolumeSpace {
-    fn answer<T>(answer: conquest_flash::Result<T>) -> Answer<T> {
-        answer.map_err(|error| VolumeError {
-            errno: match error {
-                FlashError::NoSpace { .. } => Errno::ENOSPC,
-                _ => Errno::EIO,
-            },
-            reason: error.to_string(),
-        })
-    }
+/// What a volume says, as large files are told.
+pub(super) fn answer<T>(answer: conquest_flash::Result<T>) -> Answer<T> {
+    answer.map_err(|error| VolumeError {
+        errno: match error {
+            FlashError::NoSpace { .. } => Errno::ENOSPC,
+            _ => Errno::EIO,
+        },
+        reason: error.to_string(),
+    })
+}
 
+impl VolumeSpace {
     fn free(&self) -> u64 {
         let usage = self.volume.usage();
         usage.capacity.saturating_sub(usage.lost + usage.used + usage.reserved)
@@ -109,32 +110,32 @@ impl VolumeSpace {
 
 impl Space for VolumeSpace {
     fn read(&self, block: u64, into: &mut [u8]) -> Answer<()> {
-        Self::answer(self.volume.read(block, into))
+        answer(self.volume.read(block, into))
     }
 
     fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
         self.hook.call(self.process, Asked::Write);
         let wanted = bytes.len() as u64 / 4096 + LEFT;
-        while self.free() < wanted && Self::answer(self.volume.trim_some())? {}
+        while self.free() < wanted && answer(self.volume.trim_some())? {}
         if self.free() < wanted {
             let reason = "what is left is the image's".to_owned();
             return Err(VolumeError { errno: Errno::ENOSPC, reason });
         }
-        let written = Self::answer(self.volume.write(block, bytes));
+        let written = answer(self.volume.write(block, bytes));
         self.hook.call(self.process, Asked::Write);
         written
     }
 
     fn trim(&self, block: u64, count: u64) -> Answer<()> {
         self.hook.call(self.process, Asked::Trim);
-        let trimmed = Self::answer(self.volume.trim(block, count));
+        let trimmed = answer(self.volume.trim(block, count));
         self.recorder.mark(Mark::Trimmed);
         self.hook.call(self.process, Asked::Trim);
         trimmed
     }
 
     fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
-        Self::answer(self.volume.allocated_within(block, count))
+        answer(self.volume.allocated_within(block, count))
     }
 
     fn room(&self) -> Answer<Room> {
@@ -163,7 +164,7 @@ pub struct Machine {
 
 /// The volume on `recorder`, as after a restart of the machine, as each of `count` processes has
 /// it.
-fn volumes(recorder: &Recorder, count: usize) -> Result<Vec<Arc<TestVolume>>, String> {
+pub(super) fn volumes(recorder: &Recorder, count: usize) -> Result<Vec<Arc<TestVolume>>, String> {
     let body = || assemble(vec![Arc::new(recorder.as_other()) as Arc<dyn Device>]).map_err(text);
     let first = body()?;
     let (shape, kinds, uuid) = (first.shape(4), first.kinds(), first.uuid());

@@ -2,12 +2,14 @@
 //! files whose data is there, too.
 //!
 //! - [`machine`]: a machine that has a store; all of it but the device is gone with the power.
+//! - [`CutSpace`]: a volume alone that loses its power, while the core, which needs no log, stays.
 //! - [`tree`]: files, page by page, with bytes that say who wrote them and where.
 //! - [`operation`]: what is done to them; [`run`]: by several at once, recorded.
 //! - [`history`]: what may be there after a cut.
 //! - [`explore`]: goes through the cuts. What a cut may leave of the device is the model of
 //!   [`crate::flash::crash`].
 
+mod cut_space;
 pub mod explore;
 pub mod history;
 pub mod machine;
@@ -16,3 +18,5 @@ mod phases;
 pub mod run;
 pub mod tree;
 mod use_again;
+
+pub use cut_space::CutSpace;

@@ -65,6 +65,9 @@ fn show(inode: &Inode, at: Offset, out: &mut String) {
             inode.size, inode.pages, inode.change, inode.parent, inode.attributes
         ),
     );
+    if let Some(bytes) = inode.threshold {
+        line(out, format_args!("  threshold {bytes} bytes"));
+    }
     line(
         out,
         format_args!(
