@@ -16,6 +16,7 @@ use conquest_format::superblock::{RawSuperblock, SIZE};
 use conquest_format::volume::Arrangement;
 use conquest_testkit::Rng;
 use opening::{BLOCK, Place, Storm, TestVolume, block_of, ends_well, kill, start};
+use rustix::fs::{CWD, FileType, Mode};
 
 /// What children do.
 #[test]
@@ -336,6 +337,34 @@ fn an_index_from_before_the_machine_was_started_is_not_used() {
     volume.close().unwrap();
 }
 
+/// Copies of it that somebody has put back under its name, or that of the next life.
+#[test]
+fn an_index_that_is_older_than_the_volume_is_not_used() {
+    for is_of_this_life in [true, false] {
+        let place = Place::new(1, 64);
+        let volume = place.open().unwrap();
+        write(&volume, 8, 1);
+        volume.flush().unwrap();
+        let mut index = volume.index().unwrap().to_owned();
+        drop(volume);
+        let old = std::fs::read(&index).unwrap();
+        if !is_of_this_life {
+            std::fs::remove_file(&index).unwrap();
+        }
+        let volume = place.open().unwrap();
+        index = volume.index().unwrap().to_owned();
+        write(&volume, 8, 2);
+        volume.checkpoint().unwrap();
+        volume.flush().unwrap();
+        drop(volume);
+        std::fs::write(&index, old).unwrap();
+        let volume = place.open().unwrap();
+        assert_ne!(volume.index().unwrap(), index);
+        expect(&volume, 8, 2);
+        volume.close().unwrap();
+    }
+}
+
 #[test]
 fn devices_that_do_not_fit_are_refused() {
     let place = Place::new(2, 64);
@@ -511,19 +540,42 @@ fn whoever_may_write_the_devices_shares_the_index() {
             let mut command = opening::child(&place.role("leave"));
             command.uid(NOBODY).gid(NOBODY).spawn().unwrap()
         }));
-        assert_eq!(place.indices().len(), 1, "{owner} {group} {mode:o}");
+        let [index] = <[_; 1]>::try_from(place.indices()).unwrap();
+        // He may give it to his group only.
+        let is_shared = group == NOBODY && mode & 0o020 != 0;
+        let found = std::fs::metadata(&index).unwrap().mode() & 0o060;
+        assert_eq!(found, if is_shared { 0o060 } else { 0 }, "{owner} {group} {mode:o}");
         place.open().unwrap().close().unwrap();
     }
-    // What somebody has put there who may not write the device.
-    set(0, 0, 0o600);
+    // What somebody has put there: root, who may write the devices, or who may not.
+    let cases = [
+        (NOBODY, NOBODY, 0o600, 0, 0, true),
+        (0, NOBODY, 0o660, 1234, NOBODY, true),
+        (0, NOBODY, 0o660, 1234, 1234, false),
+        (0, NOBODY, 0o640, 1234, NOBODY, false),
+        (0, 0, 0o600, NOBODY, NOBODY, false),
+    ];
+    for (owner, group, mode, user, its_group, is_trusted) in cases {
+        set(owner, group, mode);
+        let volume = place.open().unwrap();
+        let index = volume.index().unwrap().to_owned();
+        drop(volume);
+        std::os::unix::fs::chown(&index, Some(user), Some(its_group)).unwrap();
+        match place.open() {
+            Ok(volume) => assert!(is_trusted && volume.index().unwrap() == index),
+            Err(error) => assert!(!is_trusted && error.to_string().contains(&user.to_string())),
+        }
+        std::os::unix::fs::chown(&index, Some(0), Some(0)).unwrap();
+        place.open().unwrap().close().unwrap();
+    }
+    // What is no file.
     let volume = place.open().unwrap();
     let index = volume.index().unwrap().to_owned();
     drop(volume);
-    std::os::unix::fs::chown(&index, Some(NOBODY), Some(NOBODY)).unwrap();
+    std::fs::remove_file(&index).unwrap();
+    rustix::fs::mknodat(CWD, &index, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
     let error = place.open().err().unwrap();
-    assert!(error.to_string().contains("65534"), "{error}");
-    std::os::unix::fs::chown(&index, Some(0), Some(0)).unwrap();
-    place.open().unwrap().close().unwrap();
+    assert!(error.to_string().contains("it is no file"), "{error}");
 }
 
 #[test]
