@@ -365,3 +365,32 @@ fn one_alone_flushes_as_often_as_it_is_asked() {
     let device = &new_volume(1, Arrangement::Striped, 128)[0];
     assert_eq!(flushes_of(1, 20, device), 20);
 }
+
+/// The device of the volume that was opened last.
+static LAST: Mutex<Option<Arc<Hooked>>> = Mutex::new(None);
+
+fn noted(device: Arc<FileDevice>) -> io::Result<Arc<dyn Device>> {
+    let device = Arc::new(Hooked::over(device, false));
+    *LAST.lock().unwrap() = Some(Arc::clone(&device));
+    Ok(device)
+}
+
+#[test]
+fn a_volume_that_has_failed_is_not_joined_but_recovered_when_all_have_gone() {
+    let mut place = Place::new(1, 64);
+    place.options.patience = Duration::from_millis(50);
+    let options = OpenOptions { through: noted, ..place.options.clone() };
+    let volume = TestVolume::open(&place.paths, &options).unwrap();
+    write(&volume, 0);
+    volume.flush().unwrap();
+    write(&volume, 1);
+    let device = LAST.lock().unwrap().take().unwrap();
+    device.in_next_flush(|| Err(io::Error::from_raw_os_error(libc::EIO)));
+    assert!(volume.flush().is_err());
+    assert!(matches!(place.open(), Err(Error::Failed { .. })));
+    drop((volume, device));
+    let volume = place.open().unwrap();
+    volume.flush().unwrap();
+    assert_eq!(volume.allocated(0).unwrap().map(|(block, _)| block), Some(0));
+    volume.close().unwrap();
+}

@@ -3,16 +3,20 @@
 
 mod opening;
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use conquest_flash::device::{Device, FileDevice};
 use conquest_flash::{Error, NewVolume, OpenOptions, create_at, open_device, replace_at};
+use conquest_format::geometry::SUPERBLOCKS;
+use conquest_format::superblock::{RawSuperblock, SIZE};
 use conquest_format::volume::Arrangement;
 use conquest_testkit::Rng;
 use opening::{BLOCK, Place, Storm, TestVolume, block_of, ends_well, kill, start};
+use rustix::fs::{CWD, FileType, Mode};
 
 /// What children do.
 #[test]
@@ -159,20 +163,22 @@ fn an_index_of_no_use_is_made_again() {
     write(&volume, 8, 1);
     volume.flush().unwrap();
     drop(volume);
-    let damages: [fn(&std::fs::File); 4] = [
+    let damages: [fn(&File); 5] = [
+        // All of both superblocks is there.
+        |file| file.set_len(65536).unwrap(),
         |file| file.set_len(4096).unwrap(),
         |file| file.set_len(0).unwrap(),
-        |file| std::os::unix::fs::FileExt::write_all_at(file, &[7; 65536], 0).unwrap(),
+        |file| file.write_all_at(&[7; 65536], 0).unwrap(),
         // Its boot id: the first of both superblocks, which then are not what they were.
         |file| {
             for at in [0, 4096] {
-                std::os::unix::fs::FileExt::write_all_at(file, &[9; 64], at).unwrap();
+                file.write_all_at(&[9; 64], at).unwrap();
             }
         },
     ];
     for damage in damages {
         let [index] = <[_; 1]>::try_from(place.indices()).unwrap();
-        let file = std::fs::File::options().write(true).open(&index).unwrap();
+        let file = File::options().write(true).open(&index).unwrap();
         damage(&file);
         let volume = place.open().unwrap();
         expect(&volume, 8, 1);
@@ -191,6 +197,172 @@ fn an_index_of_no_use_is_made_again() {
     assert_ne!(volume.index().unwrap(), index);
     volume.close().unwrap();
     foreign.close().unwrap();
+}
+
+/// Whether somebody has the device at `path` for himself.
+fn is_locked(path: &Path) -> bool {
+    open_device(path).unwrap().claim_exclusively().unwrap().is_none()
+}
+
+/// Does `what` in a thread, and sees that it has the device at `path` for itself from some moment
+/// on, until it has ended or `seen` is done.
+fn with_lock<T: Send>(path: &Path, what: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let doing = scope.spawn(what);
+        let limit = Instant::now() + Duration::from_secs(20);
+        while !is_locked(path) {
+            assert!(!doing.is_finished() && Instant::now() < limit, "{}", path.display());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(is_locked(path) || doing.is_finished(), "{} is not kept", path.display());
+        doing.join().unwrap()
+    })
+}
+
+#[test]
+fn who_opens_has_the_devices_for_himself_meanwhile() {
+    let mut place = Place::new(2, 64);
+    place.options.patience = Duration::from_millis(500);
+    // Somebody writes whose index is another one: he is waited for.
+    let late = open_device(&place.paths[0]).unwrap();
+    assert!(late.enter(1000).unwrap());
+    for path in &place.paths {
+        let error = with_lock(path, || place.open().err().unwrap());
+        assert!(matches!(error, Error::InUse { .. }), "{error}");
+    }
+    drop(late);
+    // One after the other, in the order of their numbers: so nobody waits for who waits for him.
+    let [one, two] = <[_; 2]>::try_from(place.paths.clone()).unwrap();
+    place.options.patience = Duration::from_secs(20);
+    let first = open_device(&one).unwrap();
+    let alone = first.claim_exclusively().unwrap().unwrap();
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| TestVolume::open(&[&two, &one], &place.options));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!is_locked(&two) && !opening.is_finished());
+        drop(alone);
+        opening.join().unwrap().unwrap().close().unwrap();
+    });
+}
+
+#[test]
+fn who_makes_or_replaces_a_device_has_it_for_himself_meanwhile() {
+    let mut place = Place::new(2, 64);
+    let new = NewVolume { arrangement: Arrangement::Mirrored, ..opening::new_volume() };
+    create_at(&place.paths, &new, true).unwrap();
+    place.options.patience = Duration::from_millis(500);
+    let [one, two] = <[_; 2]>::try_from(place.paths.clone()).unwrap();
+    let other = open_device(&two).unwrap();
+    let replace = || replace_at(&[&one], &two, &place.options, true).unwrap_err();
+    // Somebody else has it: he is waited for, for a second.
+    let alone = other.claim_exclusively().unwrap().unwrap();
+    let error = create_at(std::slice::from_ref(&two), &new, true).unwrap_err();
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    let error = with_lock(&one, replace);
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    drop(alone);
+    assert!(other.enter(1000).unwrap());
+    let error = with_lock(&two, replace);
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    let error = with_lock(&two, || create_at(&[&two], &new, true).unwrap_err());
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    drop(other);
+    place.open().unwrap().close().unwrap();
+}
+
+#[test]
+fn who_closes_makes_durable_what_there_is() {
+    // What he has written himself, while others go on.
+    let place = Place::new(1, 64);
+    let [volume, other] = [place.open().unwrap(), place.open().unwrap()];
+    write(&volume, 8, 1);
+    volume.close().unwrap();
+    std::fs::remove_file(other.index().unwrap()).unwrap();
+    drop(other);
+    expect(&place.open().unwrap(), 8, 1);
+    // And what others write, who are gone when he is the last one.
+    let place = Place::new(1, 64);
+    let [volume, other] = [place.open().unwrap(), place.open().unwrap()];
+    let device = open_device(&place.paths[0]).unwrap();
+    let alone = device.claim_exclusively().unwrap().unwrap();
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| volume.close());
+        // He has flushed, and waits.
+        std::thread::sleep(Duration::from_millis(200));
+        write(&other, 16, 2);
+        drop(other);
+        drop(alone);
+        closing.join().unwrap().unwrap();
+    });
+    assert_eq!(place.indices().len(), 0);
+    expect(&place.open().unwrap(), 16, 2);
+}
+
+#[test]
+fn requests_of_those_who_are_gone_are_not_waited_for_for_ever() {
+    let mut place = Place::new(1, 64);
+    place.options.patience = Duration::from_millis(50);
+    let volume = place.open().unwrap();
+    let late = open_device(&place.paths[0]).unwrap();
+    assert!(late.enter(1000).unwrap());
+    write(&volume, 8, 1);
+    let since = Instant::now();
+    volume.close().unwrap();
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+    assert_eq!(place.indices().len(), 1, "somebody may need it");
+    drop(late);
+    expect(&place.open().unwrap(), 8, 1);
+}
+
+/// One that was flushed to the end, and is like that of the volume otherwise.
+#[test]
+fn an_index_from_before_the_machine_was_started_is_not_used() {
+    let place = Place::new(1, 64);
+    let volume = place.open().unwrap();
+    write(&volume, 8, 1);
+    volume.flush().unwrap();
+    let index = volume.index().unwrap().to_owned();
+    drop(volume);
+    let file = File::options().read(true).write(true).open(&index).unwrap();
+    for at in SUPERBLOCKS {
+        let mut bytes = [0; SIZE];
+        file.read_exact_at(&mut bytes, at.bytes()).unwrap();
+        let mut superblock = RawSuperblock::from_bytes(&bytes).check().unwrap();
+        superblock.boot_id[0] ^= 1;
+        file.write_all_at(&superblock.to_raw().to_bytes(), at.bytes()).unwrap();
+    }
+    let volume = place.open().unwrap();
+    assert_ne!(volume.index().unwrap(), index);
+    expect(&volume, 8, 1);
+    volume.close().unwrap();
+}
+
+/// Copies of it that somebody has put back under its name, or that of the next life.
+#[test]
+fn an_index_that_is_older_than_the_volume_is_not_used() {
+    for is_of_this_life in [true, false] {
+        let place = Place::new(1, 64);
+        let volume = place.open().unwrap();
+        write(&volume, 8, 1);
+        volume.flush().unwrap();
+        let mut index = volume.index().unwrap().to_owned();
+        drop(volume);
+        let old = std::fs::read(&index).unwrap();
+        if !is_of_this_life {
+            std::fs::remove_file(&index).unwrap();
+        }
+        let volume = place.open().unwrap();
+        index = volume.index().unwrap().to_owned();
+        write(&volume, 8, 2);
+        volume.checkpoint().unwrap();
+        volume.flush().unwrap();
+        drop(volume);
+        std::fs::write(&index, old).unwrap();
+        let volume = place.open().unwrap();
+        assert_ne!(volume.index().unwrap(), index);
+        expect(&volume, 8, 2);
+        volume.close().unwrap();
+    }
 }
 
 #[test]
@@ -218,7 +390,7 @@ fn devices_that_do_not_fit_are_refused() {
     // In whatever order.
     TestVolume::open(&[second.clone(), first.clone()], &place.options).unwrap().close().unwrap();
     let len = std::fs::metadata(&second).unwrap().len();
-    let file = std::fs::File::options().write(true).open(&second).unwrap();
+    let file = File::options().write(true).open(&second).unwrap();
     file.set_len(len - 65536).unwrap();
     assert!(refused(&[first, second]).contains("shorter"));
     let new = opening::new_volume();
@@ -368,19 +540,42 @@ fn whoever_may_write_the_devices_shares_the_index() {
             let mut command = opening::child(&place.role("leave"));
             command.uid(NOBODY).gid(NOBODY).spawn().unwrap()
         }));
-        assert_eq!(place.indices().len(), 1, "{owner} {group} {mode:o}");
+        let [index] = <[_; 1]>::try_from(place.indices()).unwrap();
+        // He may give it to his group only.
+        let is_shared = group == NOBODY && mode & 0o020 != 0;
+        let found = std::fs::metadata(&index).unwrap().mode() & 0o060;
+        assert_eq!(found, if is_shared { 0o060 } else { 0 }, "{owner} {group} {mode:o}");
         place.open().unwrap().close().unwrap();
     }
-    // What somebody has put there who may not write the device.
-    set(0, 0, 0o600);
+    // What somebody has put there: root, who may write the devices, or who may not.
+    let cases = [
+        (NOBODY, NOBODY, 0o600, 0, 0, true),
+        (0, NOBODY, 0o660, 1234, NOBODY, true),
+        (0, NOBODY, 0o660, 1234, 1234, false),
+        (0, NOBODY, 0o640, 1234, NOBODY, false),
+        (0, 0, 0o600, NOBODY, NOBODY, false),
+    ];
+    for (owner, group, mode, user, its_group, is_trusted) in cases {
+        set(owner, group, mode);
+        let volume = place.open().unwrap();
+        let index = volume.index().unwrap().to_owned();
+        drop(volume);
+        std::os::unix::fs::chown(&index, Some(user), Some(its_group)).unwrap();
+        match place.open() {
+            Ok(volume) => assert!(is_trusted && volume.index().unwrap() == index),
+            Err(error) => assert!(!is_trusted && error.to_string().contains(&user.to_string())),
+        }
+        std::os::unix::fs::chown(&index, Some(0), Some(0)).unwrap();
+        place.open().unwrap().close().unwrap();
+    }
+    // What is no file.
     let volume = place.open().unwrap();
     let index = volume.index().unwrap().to_owned();
     drop(volume);
-    std::os::unix::fs::chown(&index, Some(NOBODY), Some(NOBODY)).unwrap();
+    std::fs::remove_file(&index).unwrap();
+    rustix::fs::mknodat(CWD, &index, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
     let error = place.open().err().unwrap();
-    assert!(error.to_string().contains("65534"), "{error}");
-    std::os::unix::fs::chown(&index, Some(0), Some(0)).unwrap();
-    place.open().unwrap().close().unwrap();
+    assert!(error.to_string().contains("it is no file"), "{error}");
 }
 
 #[test]

@@ -511,6 +511,48 @@ fn who_writes_a_part_of_a_unit_undoes_nothing() {
 }
 
 /// The volume on a copy of `device`.
+/// Nor what they do when all has been read, and some is being written.
+#[test]
+fn what_others_do_before_a_part_of_a_unit_counts_is_not_undone() {
+    let device = device(64);
+    let (meanwhile, volume, other) = two(&device);
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 8, 1);
+    // Of the first unit and the last one only a part; the others have room of their own.
+    let ranges = [(0, 1), (8 * 20 + 4, 2)];
+    for (number, (block, count)) in (2..).zip(ranges) {
+        let (theirs, other) = (model.write(block, count, number), Arc::clone(&other));
+        meanwhile.in_next(Work::Write, 0, move || other.write(block, &theirs).unwrap());
+        write(&volume, &mut model, 1, 8 * 20 + 2, 10 + number);
+        assert!(meanwhile.is_done(), "{number}");
+        model.compare(&volume, 8 * 22, &format!("{number}"));
+    }
+}
+
+#[test]
+fn what_is_as_long_as_units_may_begin_within_one() {
+    let volume = recovered(&device(64));
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 32, 1);
+    let mut bytes = vec![0; 2 * UNIT as usize];
+    volume.read(3, &mut bytes).unwrap();
+    assert!(bytes == model.read(3, 16));
+}
+
+#[test]
+fn where_something_is_moved_nothing_is_left_of_what_was_there() {
+    let volume = recovered(&device(64));
+    let mut model = Model::default();
+    write(&volume, &mut model, 800, 32, 1);
+    // Of what is moved the second unit and the last one are not there.
+    write(&volume, &mut model, 0, 8, 2);
+    write(&volume, &mut model, 16, 8, 3);
+    volume.move_blocks(0, 800, 32).unwrap();
+    model.move_blocks(0, 800, 32);
+    model.compare(&volume, 840, "moved");
+    assert_eq!(volume.usage().used, 2);
+}
+
 fn recovered_copy(device: &MemoryDevice) -> TestVolume {
     let mut bytes = vec![0; device.len() as usize];
     device.read(0, &mut bytes).unwrap();

@@ -308,6 +308,38 @@ fn one_who_writes_for_long_is_waited_for_for_ten_seconds() {
     });
 }
 
+/// Also one who is writing a packet, for which something may stand in on the good members only.
+#[test]
+fn who_is_writing_a_packet_is_waited_for() {
+    let (mirror, mut model) = degraded(1);
+    let meanwhile = Meanwhile::new(&mirror.devices[0]);
+    let members = vec![Arc::clone(&meanwhile) as _, Arc::new(mirror.devices[1].as_other()) as _];
+    let (body, other) = (assemble(members).unwrap(), mirror.body());
+    let file = region_file(&body);
+    let first = Volume::recover(opened(&body, &file), &body).unwrap();
+    let second = join(&other, &file);
+    write(&first, &mut model, 600, 1, 7);
+    let (stopped, is_stopped) = channel();
+    let (go_on, goes_on) = channel::<()>();
+    meanwhile.in_next(Work::Write, 0, move || {
+        stopped.send(()).unwrap();
+        let _ = goes_on.recv();
+    });
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| first.flush());
+        is_stopped.recv().unwrap();
+        let restoring = scope.spawn(|| second.restore(&mut |_, _| true));
+        thread::sleep(Duration::from_millis(1500));
+        let is_over = restoring.is_finished();
+        drop(go_on);
+        writing.join().unwrap().unwrap();
+        assert_eq!(restoring.join().unwrap().unwrap(), 2);
+        assert!(!is_over, "it is not waited for");
+    });
+    drop((first, second, body, other, meanwhile));
+    each_has_all(&mirror, &model, "a packet");
+}
+
 #[test]
 fn who_waits_for_others_is_told_that_the_volume_has_failed() {
     while_one_is_writing(|mirror, volume| {

@@ -1,18 +1,22 @@
 //! What verifying a volume says of copies that are damaged, and what it repairs.
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
+mod meanwhile;
 mod mirrors;
 mod opening;
 mod volumes;
 
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
 
-use conquest_flash::device::Device;
-use conquest_flash::{Damage, Verified, Verifying};
+use conquest_flash::device::{Device, Work};
+use conquest_flash::{Damage, Verified, Verifying, Volume, assemble};
+use meanwhile::Meanwhile;
 use mirrors::{Mirror, write};
 use opening::Place;
-use volumes::{Model, TestVolume, UNIT};
+use volumes::{Model, TestVolume, UNIT, region};
 
 /// Blocks, how many, whether another copy is right, and whether it was repaired.
 type Found = Vec<(u64, u64, bool, bool)>;
@@ -48,7 +52,7 @@ fn what_one_copy_has_right_is_repaired() {
     volume.flush().unwrap();
     let (whole, found) = verify(&volume, false);
     assert_eq!((whole.units, whole.copies, found), (50, 100, vec![]));
-    for (member, unit) in [(0, 3), (0, 4), (1, 9), (0, 21), (1, 105)] {
+    for (member, unit) in [(0, 3), (0, 4), (0, 6), (1, 9), (0, 21), (1, 105)] {
         damage(&mirror, &model, member, unit);
     }
     (0..2).for_each(|member| damage(&mirror, &model, member, 20));
@@ -59,6 +63,7 @@ fn what_one_copy_has_right_is_repaired() {
             let lost = (160, 8, false, false);
             let expected = [
                 (24, 16, true, repair),
+                (48, 8, true, repair),
                 (72, 8, true, repair),
                 lost,
                 lost,
@@ -87,6 +92,98 @@ fn what_is_not_on_the_devices_yet_is_looked_at_too() {
     let (verified, found) = verify(&volume, false);
     assert_eq!((verified.units, verified.copies, found), (20, 40, vec![]));
     assert_eq!(verified.extents, 20);
+}
+
+/// The volume on a mirror, of whose first member somebody does something when it is read.
+fn meanwhile(mirror: &Mirror) -> (Arc<Meanwhile>, TestVolume) {
+    let meanwhile = Meanwhile::new(&mirror.devices[0]);
+    let other = Arc::new(mirror.devices[1].as_other());
+    let body = assemble(vec![Arc::clone(&meanwhile) as _, other]).unwrap();
+    (meanwhile, Volume::recover(region(&body), &body).unwrap())
+}
+
+/// Nor is what somebody writes meanwhile taken for damage: neither where it was, nor where it is.
+#[test]
+fn what_is_written_meanwhile_is_not_damaged() {
+    let mirror = Mirror::new(2);
+    let (meanwhile, volume) = meanwhile(&mirror);
+    let mut model = Model::default();
+    (0..20).for_each(|unit| write(&volume, &mut model, unit * 3, 1, 1));
+    volume.flush().unwrap();
+    std::thread::scope(|scope| {
+        let (begun, is_begun) = channel();
+        let (go_on, goes_on) = channel::<()>();
+        meanwhile.in_next(Work::Read, 0, move || {
+            begun.send(()).unwrap();
+            let _ = goes_on.recv();
+        });
+        let verifying = scope.spawn(|| verify(&volume, false));
+        is_begun.recv().unwrap();
+        // What was there of the unit that is being read is not needed any more.
+        damage(&mirror, &model, 0, 0);
+        damage(&mirror, &model, 1, 0);
+        write(&volume, &mut model, 0, 1, 2);
+        write(&volume, &mut model, 30, 1, 2);
+        drop(go_on);
+        let (verified, found) = verifying.join().unwrap();
+        assert_eq!((verified.units, found), (20, vec![]));
+    });
+    model.compare(&volume, 1000, "verified");
+}
+
+#[test]
+fn verifying_can_be_stopped() {
+    let mirror = Mirror::new(2);
+    let volume = mirror.recovered();
+    (0..20).for_each(|unit| write(&volume, &mut Model::default(), unit * 3, 1, 1));
+    let mut told = Vec::new();
+    let how = Verifying {
+        repair: false,
+        found: &mut |damage| panic!("{damage:?}"),
+        progress: &mut |units, total| {
+            told.push((units, total));
+            units < 7
+        },
+    };
+    assert_eq!(volume.verify(how).unwrap().units, 7);
+    assert_eq!(told, (1..=7).map(|units| (units, 20)).collect::<Vec<_>>());
+}
+
+/// Which device has the copies of payload that are damaged, and from which byte on.
+fn places(volume: &TestVolume) -> Vec<(PathBuf, u64)> {
+    let mut all = Vec::new();
+    let mut found = |damage| match damage {
+        Damage::Payload { device, at, count: 8, .. } => all.push((device, at)),
+        other => panic!("{other:?}"),
+    };
+    let how = Verifying { repair: false, found: &mut found, progress: &mut |_, _| true };
+    volume.verify(how).unwrap();
+    all
+}
+
+#[test]
+fn the_device_is_named_that_has_what_is_damaged() {
+    let place = Place::new(2, 64);
+    let volume = place.open().unwrap();
+    let mut model = Model::default();
+    // Room of its own, in several segments.
+    volume.write(0, &model.write(0, 64 * 8, 1)).unwrap();
+    volume.flush().unwrap();
+    for unit in [0, 20, 40] {
+        let wanted = model.read(unit * 8, 8);
+        let mut expected = Vec::new();
+        for path in &place.paths {
+            let bytes = std::fs::read(path).unwrap();
+            let found = bytes.chunks(UNIT as usize).position(|found| found == wanted);
+            expected.extend(found.map(|at| (path.clone(), at as u64 * UNIT)));
+        }
+        let [(path, at)] = expected.as_slice() else { panic!("{expected:?}") };
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.write_all_at(&[0xA5; UNIT as usize], *at).unwrap();
+        assert_eq!(places(&volume), expected, "unit {unit}");
+        file.write_all_at(&wanted, *at).unwrap();
+    }
+    volume.close().unwrap();
 }
 
 /// What is said of superblocks of the device at `path`: where each is, whether the other one can be

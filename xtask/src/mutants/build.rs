@@ -108,8 +108,9 @@ impl Copy {
     }
 
     /// Copies the workspace, and builds the programs that may notice a mutant, in the order in
-    /// which to try them.
-    pub(super) fn build(&mut self) -> Result<Vec<Program>, Failure> {
+    /// which to try them; but for those of the test kit that are not run, as `is_run` says of their
+    /// names.
+    pub(super) fn build(&mut self, is_run: impl Fn(&str) -> bool) -> Result<Vec<Program>, Failure> {
         mirror(&self.root, &self.sources, &self.mutated())?;
         let package = format!("conquest-{}", self.package);
         let loom = self.loom_models();
@@ -125,7 +126,7 @@ impl Copy {
             let arguments = slices::arguments(kind, &self.package);
             let is_there = harness::names(&self.sources, kind).contains(&self.package);
             if is_there && !arguments.is_empty() {
-                programs.push(self.slice(kind, arguments)?);
+                programs.push(self.slice(kind, arguments, &is_run)?);
             }
         }
         if slices::concerns_test_kit(&self.package) && self.sources.join("crates/testkit").is_dir()
@@ -241,12 +242,19 @@ impl Copy {
         Ok(programs)
     }
 
-    fn slice(&self, kind: &str, arguments: &[&str]) -> Result<Program, Failure> {
+    fn slice(
+        &self,
+        kind: &str,
+        arguments: &[&str],
+        is_run: impl Fn(&str) -> bool,
+    ) -> Result<Program, Failure> {
         let name = format!("{kind}-{}", self.package);
         let profile = harness::profile(kind);
-        let mut command = self.cargo(false);
-        command.args(["build", "--profile", profile, "-p", "conquest-testkit", "--bin", &name]);
-        self.built(&mut command)?;
+        if is_run(&name) {
+            let mut command = self.cargo(false);
+            command.args(["build", "--profile", profile, "-p", "conquest-testkit", "--bin", &name]);
+            self.built(&mut command)?;
+        }
         Ok(Program {
             executable: self.directory.join("build").join(profile).join(&name),
             name,

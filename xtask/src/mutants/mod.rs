@@ -127,7 +127,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
         options.only.is_empty() || options.only.iter().any(|part| text.contains(part))
     };
     if options.is_list {
-        let chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).collect();
+        let earlier = Verdicts::read((&root, &directory), &options.package, copy.texts());
+        let accepted = survivors::read(&root, &options.package)?;
+        let is_open = |mutant: &&Mutant| {
+            !options.resumes || !earlier.has(mutant) && !accepted.iter().any(|it| it.is_for(mutant))
+        };
+        let chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).filter(is_open).collect();
         for mutant in &chosen {
             println!("{:>5} {}", mutant.number, mutant.describe());
         }
@@ -136,9 +141,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     }
     let listed = survivors::read(&root, &options.package)?;
     let _alone = build::take(&directory)?;
-    let programs = copy.build()?;
+    let is_run = |name: &str| !options.without.iter().any(|part| name.contains(part));
+    let programs = copy.build(is_run)?;
     let is_built = |mutant: &&Mutant| !copy.disabled.contains(&mutant.number);
     let mut chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).filter(is_built).collect();
+    // What was asked for first is tried first.
+    chosen.sort_by_key(|mutant| {
+        let text = mutant.describe();
+        options.only.iter().position(|part| text.contains(part))
+    });
     if let Some(count) = options.sample {
         sample::take(&mut chosen, count, options.seed);
     }
@@ -148,7 +159,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
         chosen.len(),
         copy.disabled.len()
     );
-    let is_run = |name: &str| !options.without.iter().any(|part| name.contains(part));
     let records = trial::baseline(&programs, is_run, &directory, options.limit)?;
     if !copy.mutants.is_empty() {
         trial::check_reached(&records, &directory)?;

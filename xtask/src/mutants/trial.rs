@@ -21,6 +21,8 @@ const GRACE: Duration = Duration::from_secs(5);
 const WEIGHT: f64 = 2.0;
 /// and what is expected of one that has not been tried.
 const FIRST: f64 = 0.2;
+/// How often a program is tried that does not end, as long as it does not end without a mutant.
+const TRIES: u32 = 5;
 /// Mutants between two lines that tell how far we are.
 const PROGRESS: usize = 50;
 
@@ -266,7 +268,7 @@ impl Work<'_> {
             .collect();
         order.sort_by(|(one, _), (other, _)| one.total_cmp(other));
         for (_, (by, (program, record))) in order {
-            let ended = attempt(program, mutant.number, record.limit, self.directory, job)?;
+            let ended = self.trial(mutant.number, program, record, job)?;
             record.count(mutant, !ended.is_well());
             if !ended.is_well() {
                 let is_hang = ended == Ended::TimedOut;
@@ -274,6 +276,30 @@ impl Work<'_> {
             }
         }
         Ok(Verdict::Survived)
+    }
+
+    /// Runs `program` with a mutant. That it does not come to an end counts only if it does without
+    /// one at that time: the machine may be busy with something else.
+    fn trial(
+        &self,
+        mutant: u32,
+        program: &Program,
+        record: &Record,
+        job: usize,
+    ) -> Result<Ended, Failure> {
+        for _ in 0..TRIES {
+            let ended = attempt(program, mutant, record.limit, self.directory, job)?;
+            if ended != Ended::TimedOut {
+                return Ok(ended);
+            }
+            let start = Instant::now();
+            let without = attempt(program, 0, record.limit, self.directory, job)?;
+            if without.is_well() && start.elapsed() * 2 < record.limit {
+                return Ok(ended);
+            }
+        }
+        let name = &program.name;
+        Err(Failure::Broken(format!("the machine is too busy: {name} takes too long as it is")))
     }
 }
 

@@ -25,38 +25,48 @@ pub(super) struct Verdicts {
     texts: BTreeMap<String, u64>,
     /// By hash: whether the program hung, and its name.
     noticed: BTreeMap<u64, (bool, String)>,
-    file: Mutex<File>,
+    /// Where others are added.
+    file: Option<Mutex<File>>,
 }
 
 impl Verdicts {
-    /// Those of crate `package`, whose files have these `texts`; as if there were none yet, unless
-    /// the run `resumes`.
+    /// Those of crate `package`, whose files have these `texts`; nothing can be added.
+    pub(super) fn read<'a>(
+        (root, directory): (&Path, &Path),
+        package: &str,
+        texts: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Verdicts {
+        let path = directory.join(format!("{package}.noticed"));
+        let kept = root.join(format!("docs/mutants/{package}.noticed"));
+        // There need be none.
+        let lines = [&path, &kept].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        Verdicts {
+            path,
+            texts: texts.map(|(name, text)| (name.to_owned(), hash(&text))).collect(),
+            noticed: lines.iter().flat_map(|text| text.lines()).filter_map(parse).collect(),
+            file: None,
+        }
+    }
+
+    /// Those of crate `package`, to which others are added; as if there were none yet, unless the
+    /// run `resumes`.
     pub(super) fn open<'a>(
         (root, directory): (&Path, &Path),
         package: &str,
         texts: impl Iterator<Item = (&'a str, &'a str)>,
         resumes: bool,
     ) -> Result<Verdicts, Failure> {
-        let path = directory.join(format!("{package}.noticed"));
+        let mut all = Verdicts::read((root, directory), package, texts);
         let mut options = OpenOptions::new();
         options.create(true).append(true);
-        let file = options.open(&path).map_err(|e| Failure::system("can't write", &path, &e))?;
+        let path = &all.path;
+        let file = options.open(path).map_err(|e| Failure::system("can't write", path, &e))?;
         if !resumes {
-            file.set_len(0).map_err(|e| Failure::system("can't empty", &path, &e))?;
+            file.set_len(0).map_err(|e| Failure::system("can't empty", path, &e))?;
+            all.noticed.clear();
         }
-        let lines = std::fs::read_to_string(&path);
-        let mut lines = lines.map_err(|e| Failure::system("can't read", &path, &e))?;
-        if resumes {
-            // There need be none.
-            let kept = root.join(format!("docs/mutants/{package}.noticed"));
-            lines.push_str(&std::fs::read_to_string(kept).unwrap_or_default());
-        }
-        Ok(Verdicts {
-            path,
-            texts: texts.map(|(name, text)| (name.to_owned(), hash(&text))).collect(),
-            noticed: lines.lines().filter_map(parse).collect(),
-            file: Mutex::new(file),
-        })
+        all.file = Some(Mutex::new(file));
+        Ok(all)
     }
 
     fn key(&self, mutant: &Mutant) -> u64 {
@@ -71,6 +81,11 @@ impl Verdicts {
         Some(Verdict::Caught { by, is_hang: *is_hang })
     }
 
+    /// Whether `mutant` was noticed.
+    pub(super) fn has(&self, mutant: &Mutant) -> bool {
+        self.noticed.contains_key(&self.key(mutant))
+    }
+
     /// Notes what came out for `mutant`.
     pub(super) fn add(
         &self,
@@ -78,12 +93,12 @@ impl Verdicts {
         verdict: Verdict,
         names: &[String],
     ) -> Result<(), Failure> {
-        let Verdict::Caught { by, is_hang } = verdict else {
+        let (Verdict::Caught { by, is_hang }, Some(file)) = (verdict, &self.file) else {
             return Ok(());
         };
         let program = names.get(by).map_or("", |name| name);
         let line = format!("{:016x} {is_hang} {program}\n", self.key(mutant));
-        let mut file = self.file.lock().unwrap_or_else(|poison| poison.into_inner());
+        let mut file = file.lock().unwrap_or_else(|poison| poison.into_inner());
         let written = file.write_all(line.as_bytes());
         written.map_err(|e| Failure::system("can't write", &self.path, &e))
     }
