@@ -349,3 +349,29 @@ fn programs_on_a_mount_wait_by_fsync_for_what_outlives_the_power() {
     assert_eq!(printed(["ls", &format!("{store}:/")]), "d\n");
     assert_eq!(printed(["cat", &format!("{store}:/d/file")]), "synced");
 }
+
+#[test]
+fn a_core_on_a_battery_has_a_volume_for_its_large_files() {
+    let place = Place::new("battery", &["--medium", "battery", "--threshold", "64K"]);
+    let (store, file) = (place.store(), place.0.join("file"));
+    std::fs::write(&file, vec![7; 300_000]).unwrap();
+    let inside = format!("{store}:/file");
+    printed(["cp", file.to_str().unwrap(), &inside]);
+    printed(["wait", "--durable", &store]);
+    let shown = printed(["stat", &inside]);
+    assert!(shown.contains("large content; on the volume"), "{shown}");
+    let info = place.info();
+    assert_eq!(info["medium"], "battery");
+    assert_eq!(
+        (&info["volume"]["committed"], &info["volume"]["lag_bytes"]),
+        (&0.into(), &0.into())
+    );
+    let shown = printed(["info", &store]);
+    assert!(shown.contains("interval=1s: large files that are overwritten"), "{shown}");
+    // It keeps such a store, too, and goes.
+    let child = writer(&place, "other");
+    let keeper = place.keeper();
+    end(child);
+    until("the keeper's end", || is_gone(keeper));
+    assert!(printed(["fsck", "-n", &store]).ends_with("\nconsistent\n"));
+}

@@ -418,8 +418,8 @@ pub enum Error {
     },
     /// A volume that has no room for all that the core may have, and the large files of a copy.
     #[error(
-        "{volume}: has {found} bytes, and the store may need {expected} of it; name a larger volume, \
-         or let the core grow less (--size-max)"
+        "{volume}: has {found} bytes, and the store may need {expected} of it; name a larger \
+         volume, or let the core grow less (--size-max)"
     )]
     VolumeTooSmall {
         /// Its first device.

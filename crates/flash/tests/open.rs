@@ -503,18 +503,23 @@ fn an_index_is_only_in_memory() {
     assert!(matches!(error, Error::Index { .. }), "{error}");
 }
 
+const NOBODY: u32 = 65534;
+
+fn need_root() {
+    let is_root = rustix::process::geteuid().is_root();
+    assert!(is_root, "this test gives files to others: run it as root");
+}
+
+fn give(device: &Path, owner: u32, group: u32, mode: u32) {
+    std::os::unix::fs::chown(device, Some(owner), Some(group)).unwrap();
+    std::fs::set_permissions(device, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
 #[test]
 fn whoever_may_write_the_devices_shares_the_index() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    const NOBODY: u32 = 65534;
+    need_root();
     let place = Place::new(1, 64);
-    let device = &place.paths[0];
-    let set = |owner, group, mode| {
-        std::os::unix::fs::chown(device, Some(owner), Some(group)).unwrap();
-        std::fs::set_permissions(device, std::fs::Permissions::from_mode(mode)).unwrap();
-    };
+    let set = |owner, group, mode| give(&place.paths[0], owner, group, mode);
     let touch = |user: u32| {
         let mut command = opening::child(&place.role("touch"));
         ends_well(command.uid(user).gid(user).spawn().unwrap())
@@ -547,7 +552,14 @@ fn whoever_may_write_the_devices_shares_the_index() {
         assert_eq!(found, if is_shared { 0o060 } else { 0 }, "{owner} {group} {mode:o}");
         place.open().unwrap().close().unwrap();
     }
-    // What somebody has put there: root, who may write the devices, or who may not.
+}
+
+/// What somebody has put there: root, who may write the devices, or who may not.
+#[test]
+fn an_index_of_who_may_not_write_the_devices_is_not_trusted() {
+    need_root();
+    let place = Place::new(1, 64);
+    let set = |owner, group, mode| give(&place.paths[0], owner, group, mode);
     let cases = [
         (NOBODY, NOBODY, 0o600, 0, 0, true),
         (0, NOBODY, 0o660, 1234, NOBODY, true),

@@ -127,17 +127,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
         options.only.is_empty() || options.only.iter().any(|part| text.contains(part))
     };
     if options.is_list {
-        let earlier = Verdicts::read((&root, &directory), &options.package, copy.texts());
-        let accepted = survivors::read(&root, &options.package)?;
-        let is_open = |mutant: &&Mutant| {
-            !options.resumes || !earlier.has(mutant) && !accepted.iter().any(|it| it.is_for(mutant))
-        };
-        let chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).filter(is_open).collect();
-        for mutant in &chosen {
-            println!("{:>5} {}", mutant.number, mutant.describe());
-        }
-        println!("{} mutants, none tried", chosen.len());
-        return Ok(Tally::default());
+        return list(&options, &copy, &directory, is_chosen);
     }
     let listed = survivors::read(&root, &options.package)?;
     let _alone = build::take(&directory)?;
@@ -187,6 +177,27 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     print!("{report}");
     write(&directory.join("report.txt"), &report)?;
     Ok(tally)
+}
+
+/// Says which mutants there are that are chosen; of those that are known, none if it `resumes`.
+fn list(
+    options: &Options,
+    copy: &Copy,
+    directory: &Path,
+    is_chosen: impl Fn(&&Mutant) -> bool,
+) -> Result<Tally, Failure> {
+    let root = tree::root();
+    let earlier = Verdicts::read((&root, directory), &options.package, copy.texts());
+    let accepted = survivors::read(&root, &options.package)?;
+    let is_open = |mutant: &&Mutant| {
+        !options.resumes || !earlier.has(mutant) && !accepted.iter().any(|it| it.is_for(mutant))
+    };
+    let chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).filter(is_open).collect();
+    for mutant in &chosen {
+        println!("{:>5} {}", mutant.number, mutant.describe());
+    }
+    println!("{} mutants, none tried", chosen.len());
+    Ok(Tally::default())
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use conquest_pm::core::DurableMaker;
 use conquest_pm::media::{Fill, Mapped, OsHost};
-use conquest_pm::{Access, Holder, Options};
+use conquest_pm::{Access, Holder, Options, Region};
 
 use super::backing::{self, Backing};
 use super::directory::SETTINGS;
@@ -16,11 +16,10 @@ use super::loading::{OfVolume, may_lack};
 use super::lock::{StoreLock, absolute};
 use super::new::Medium;
 use super::settings::{Home, Live, Settings, is_absent};
-use super::sync_mode::SyncMode;
 use super::{Attach, Store, bring_back, live, make, region, switch};
 use crate::error::failed;
 use crate::files::actor::Attachment;
-use crate::{Error, Result};
+use crate::{Error, Fs, Result};
 
 impl Store {
     /// Attaches the store in `directory`: finds its live core, checks that it is the right one, and
@@ -74,13 +73,7 @@ impl Store {
         let swap = how.keep_from_swap.then(|| core.memory().keep_from_swap());
         let fs = region::files(Arc::clone(&core))?;
         let fs = match &backing {
-            Some(backing) => fs.with_space(Box::new(LargeSpace::new(Arc::clone(backing), core))),
-            None => fs,
-        };
-        let is_synchronous = settings.volume.as_ref().is_some_and(|at| at.sync == SyncMode::Always);
-        let fs = if is_synchronous { fs.synchronous() } else { fs };
-        let fs = match backing.as_ref().and_then(|it| it.after_each()) {
-            Some(after_each) => fs.with_after_each(after_each),
+            Some(backing) => on_volume(fs, backing, core),
             None => fs,
         };
         note(&directory, &mut settings, found.live, home, how.adopt)?;
@@ -98,6 +91,16 @@ impl Store {
         }
         let attachment = Arc::new(Attachment::new(fs, found.path, settings.uuid, backing));
         Ok(Store { directory, settings, swap, was_dirty, was_brought_back, attachment })
+    }
+}
+
+/// `fs`, the files in `core`, with what they need of the volume `backing`.
+fn on_volume(fs: Fs, backing: &Arc<Backing>, core: Arc<Region>) -> Fs {
+    let fs = fs.with_space(Box::new(LargeSpace::new(Arc::clone(backing), core)));
+    let fs = if backing.is_synchronous() { fs.synchronous() } else { fs };
+    match backing.after_each() {
+        Some(after_each) => fs.with_after_each(after_each),
+        None => fs,
     }
 }
 

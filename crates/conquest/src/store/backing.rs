@@ -21,6 +21,7 @@ use super::fits;
 use super::keeper::{self, Program};
 use super::mark;
 use super::settings::VolumeAt;
+use super::sync_mode::SyncMode;
 use super::volume::{self, Image, Volume};
 use crate::{Error, Result};
 
@@ -93,6 +94,11 @@ impl Backing {
     /// Whether the core is made durable on the volume.
     pub(crate) const fn is_logged(&self) -> bool {
         self.is_logged
+    }
+
+    /// Whether each operation waits until what it has done is durable.
+    pub(crate) fn is_synchronous(&self) -> bool {
+        self.at.sync == SyncMode::Always
     }
 
     /// Whether the store has a keeper.
