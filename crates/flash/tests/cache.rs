@@ -195,3 +195,38 @@ fn what_is_written_to_keep_is_not_read_from_the_devices() {
         volume.close().unwrap();
     }
 }
+
+/// What is in the cache is what was looked for only by its checksum.
+#[test]
+fn what_is_damaged_in_the_cache_is_read_from_the_devices() {
+    let place = place(64, 8 << 20);
+    let volume = place.open().unwrap();
+    let all: Vec<u8> = (0..32).flat_map(|unit| unit_of(unit, 1)).collect();
+    volume.write(0, &all).unwrap();
+    volume.flush().unwrap();
+    let mut found = vec![0; all.len()];
+    (0..3).for_each(|_| volume.read(0, &mut found).unwrap());
+    let index = std::fs::read(volume.index().unwrap()).unwrap();
+    let wanted = unit_of(5, 1);
+    let at = index.chunks(UNIT).position(|page| page == wanted).unwrap() * UNIT;
+    let file = std::fs::File::options().write(true).open(volume.index().unwrap()).unwrap();
+    file.write_all_at(&[9; 100], at as u64 + 50).unwrap();
+    volume.read(0, &mut found).unwrap();
+    assert!(found == all);
+    volume.close().unwrap();
+}
+
+#[test]
+fn who_reads_in_order_may_go_on_within_a_unit() {
+    let place = filled(64);
+    let volume = place.open().unwrap();
+    let all: Vec<u8> = (0..64).flat_map(|unit| unit_of(unit, 1)).collect();
+    let mut some = vec![0; 8 * UNIT];
+    (0..3).for_each(|_| volume.read(0, &mut some).unwrap());
+    for (block, bytes) in [(8 * PER_UNIT + 3, UNIT), (9 * PER_UNIT, UNIT * 3 / 2)] {
+        let mut found = vec![0; bytes];
+        volume.read_in_order(block, &mut found).unwrap();
+        assert!(found == all[block as usize * 512..][..bytes], "{bytes} at {block}");
+    }
+    volume.close().unwrap();
+}

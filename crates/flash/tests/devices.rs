@@ -656,3 +656,14 @@ fn a_copy_of_the_descriptor_is_the_same_writer() {
     drop(copy);
     soon(|| !other.is_anyone_entered().unwrap());
 }
+
+#[test]
+fn what_is_written_durably_is_written_without_fua_too() {
+    let place = Place::new("durably");
+    let device = place.create(MIB);
+    assert!(!device.limits().fua);
+    device.write_durable(8192, &[7; 4096]).unwrap();
+    let mut found = [0; 4096];
+    device.read(8192, &mut found).unwrap();
+    assert_eq!(found, [7; 4096]);
+}

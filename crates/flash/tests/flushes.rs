@@ -394,3 +394,18 @@ fn a_volume_that_has_failed_is_not_joined_but_recovered_when_all_have_gone() {
     assert_eq!(volume.allocated(0).unwrap().map(|(block, _)| block), Some(0));
     volume.close().unwrap();
 }
+
+#[test]
+fn who_flushes_is_told_once_when_the_devices_are() {
+    let ([device, _], [one, _]) = two();
+    let mut told = 0;
+    write(&one, 0);
+    one.flush_telling(|| {
+        told += 1;
+        assert_eq!(device.counts.flushes(), 0);
+    })
+    .unwrap();
+    assert_eq!((told, device.counts.flushes()), (1, 1));
+    one.flush_telling(|| told += 1).unwrap();
+    assert_eq!(told, 1, "there was nothing to flush");
+}

@@ -147,3 +147,31 @@ fn who_waits_for_the_keeper_finds_that_it_has_done_all_there_is() {
         volume.await_keeper();
     }
 }
+
+#[test]
+fn a_keeper_writes_checkpoints_before_others_have_to() {
+    let faults = Arc::new(Faults::default());
+    let device = device(SEGMENTS);
+    let volume = failing(&device, &faults);
+    let stream = || volume.info().unwrap().stream;
+    volume.with_keeper(|| {
+        let first = stream().first;
+        // One is due when there are 256 packets; who comes by then goes on.
+        for number in 0.. {
+            write(&volume, &mut Model::default(), number % 8, number);
+            volume.flush().unwrap();
+            let now = stream();
+            if now.open > first + 260 {
+                break;
+            }
+        }
+        volume.await_keeper();
+        assert!(stream().first > first, "{:?}", stream());
+    });
+}
+
+#[test]
+fn a_keeper_may_end_as_soon_as_it_has_begun() {
+    let volume = volumes::recovered(&device(SEGMENTS));
+    (0..5).for_each(|_| volume.with_keeper(|| ()));
+}

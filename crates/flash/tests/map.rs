@@ -578,3 +578,26 @@ fn a_damaged_map_is_an_error_or_a_wrong_answer_but_nothing_worse() {
     assert!(found > 3000, "{found}");
     examine(&core);
 }
+
+/// Whether an extent takes the place of another one or of a part of it, the caller has the room
+/// that he has asked for.
+#[test]
+fn assigning_leaves_room_for_what_the_caller_stages() {
+    const COUNT: u64 = 400;
+    let room = Room { each: 3, kept: 40 };
+    for len in [1, 2] {
+        let region = region(2);
+        let mut tx = begin(&region);
+        (0..COUNT).for_each(|number| {
+            insert(&mut tx, extent(number * 10, number * 10, len), 20);
+        });
+        tx.commit().unwrap();
+        let mut tx = begin(&region);
+        for number in 0..COUNT {
+            assign(&mut tx, extent(number * 10, 3 * SEGMENT + number * 2, 1), room);
+            assert!(tx.room() >= room.kept, "{len}, {number}");
+        }
+        tx.commit().unwrap();
+        assert_eq!(all(&region).len() as u64, COUNT * len);
+    }
+}

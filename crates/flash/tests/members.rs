@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use conquest_flash::device::{
     Device, Faults, Faulty, Geometry, Limits, MemoryDevice, Mirrored, Nand, Striped, Work,
 };
-use conquest_flash::{Body, NewVolume, Volume, assemble, create};
+use conquest_flash::{Body, Error, NewVolume, Volume, assemble, create};
 use conquest_format::volume::{Arrangement, SIZE, Superblock};
 use volumes::{Model, TestVolume};
 
@@ -410,4 +410,29 @@ fn one_superblock_is_enough() {
     let shorter: Arc<dyn Device> = Arc::new(memory(4 * MIB - 4096, LIMITS));
     shorter.write(0, &found.to_bytes()).unwrap();
     assert!(wrong(&[shorter]).contains("shorter than it was"));
+}
+
+/// A volume of `members` devices with these limits.
+fn created(members: usize, limits: Limits, arrangement: Arrangement) -> Result<(), Error> {
+    let len = 2 * 65_536 + 64 * 16 * u64::from(limits.physical.max(4096));
+    let one = || -> Arc<dyn Device> {
+        Arc::new(Odd { device: memory(len, Limits::of_blocks(512)), ..Odd::new(limits) })
+    };
+    let members: Vec<_> = (0..members).map(|_| one()).collect();
+    let new = NewVolume { uuid: [7; 16], created: 1, arrangement, segment: Some(16) };
+    create(&members, &new)
+}
+
+#[test]
+fn units_and_mirrors_are_bounded() {
+    let large = |physical| Limits { physical, ..Limits::of_blocks(512) };
+    created(1, large(65_536), Arrangement::Striped).unwrap();
+    for physical in [12_288, 131_072] {
+        let error = created(1, large(physical), Arrangement::Striped).unwrap_err();
+        assert!(error.to_string().contains("larger than 64 KiB"), "{physical}: {error}");
+    }
+    created(64, LIMITS, Arrangement::Mirrored).unwrap();
+    let error = created(65, LIMITS, Arrangement::Mirrored).unwrap_err();
+    assert!(error.to_string().contains("64 members at most"), "{error}");
+    created(65, LIMITS, Arrangement::Striped).unwrap();
 }

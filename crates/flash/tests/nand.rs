@@ -551,3 +551,16 @@ fn wear_is_levelled() {
     assert!(f64::from(unevenly - rarely) / usually > 1.0);
     assert!(levelled < 1.2 * uneven);
 }
+
+/// Nothing can be written there twice.
+#[test]
+fn no_zeros_are_written_ahead_of_what_is_written_in_order() {
+    let members = [nand("nand", 100)];
+    create(&others(&members), &new_volume(Arrangement::Striped)).unwrap();
+    let (volume, mut model) = (recovered(&members), Model::default());
+    assert_eq!(volume.write_zeros_ahead(1 << 20).unwrap(), 0);
+    let bytes = model.write(0, 8 * 100, 1);
+    volume.write(0, &bytes).unwrap();
+    volume.flush().unwrap();
+    model.compare(&volume, 8 * 100, "in order");
+}

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use conquest_flash::device::{Device, FileDevice};
-use conquest_flash::{Error, NewVolume, OpenOptions, create_at, open_device, replace_at};
+use conquest_flash::{
+    Damage, Error, NewVolume, OpenOptions, Verifying, create_at, open_device, replace_at,
+};
 use conquest_format::geometry::SUPERBLOCKS;
 use conquest_format::superblock::{RawSuperblock, SIZE};
 use conquest_format::volume::Arrangement;
@@ -358,8 +360,12 @@ fn an_index_that_is_older_than_the_volume_is_not_used() {
         volume.flush().unwrap();
         drop(volume);
         std::fs::write(&index, old).unwrap();
+        // What is no index stays.
+        let another = place.options.directory.join("conquest-volume");
+        std::fs::write(&another, []).unwrap();
         let volume = place.open().unwrap();
         assert_ne!(volume.index().unwrap(), index);
+        assert!(!index.exists() && another.exists());
         expect(&volume, 8, 2);
         volume.close().unwrap();
     }
@@ -442,6 +448,15 @@ fn a_member_that_was_replaced_is_nobody_s() {
     replace(&[&one], &third, false).unwrap();
     let volume = TestVolume::open(&[&one, &third], &place.options).unwrap();
     assert_eq!(volume.info().unwrap().failed, 2);
+    let mut found = Vec::new();
+    let how = Verifying {
+        repair: false,
+        found: &mut |damage| found.push(damage),
+        progress: &mut |_, _| true,
+    };
+    volume.verify(how).unwrap();
+    let device = Some(third.clone());
+    assert_eq!(found, [Damage::Member { number: 1, device, is_repaired: false }]);
     assert_eq!(volume.restore(&mut |_, _| true).unwrap(), 2);
     let error = TestVolume::open(&[&one, &two], &place.options).err().unwrap();
     assert!(error.to_string().contains("which was replaced"), "{error}");
@@ -552,14 +567,23 @@ fn whoever_may_write_the_devices_shares_the_index() {
         assert_eq!(found, if is_shared { 0o060 } else { 0 }, "{owner} {group} {mode:o}");
         place.open().unwrap().close().unwrap();
     }
+    // Of devices of several groups nobody knows who may write all.
+    let place = Place::new(2, 64);
+    for (path, group) in place.paths.iter().zip([NOBODY, 1234]) {
+        give(path, 0, group, 0o660);
+    }
+    let volume = place.open().unwrap();
+    let found = std::fs::metadata(volume.index().unwrap()).unwrap().mode() & 0o777;
+    assert_eq!(found, 0o600, "{found:o}");
+    volume.close().unwrap();
 }
 
-/// What somebody has put there: root, who may write the devices, or who may not.
 #[test]
-fn an_index_of_who_may_not_write_the_devices_is_not_trusted() {
+fn an_index_of_somebody_who_may_not_write_the_devices_is_not_trusted() {
     need_root();
     let place = Place::new(1, 64);
     let set = |owner, group, mode| give(&place.paths[0], owner, group, mode);
+    // What somebody has put there: root, who may write the devices, or who may not.
     let cases = [
         (NOBODY, NOBODY, 0o600, 0, 0, true),
         (0, NOBODY, 0o660, 1234, NOBODY, true),

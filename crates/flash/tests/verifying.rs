@@ -1,6 +1,7 @@
 //! What verifying a volume says of copies that are damaged, and what it repairs.
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
+mod hooked;
 mod meanwhile;
 mod mirrors;
 mod opening;
@@ -13,6 +14,7 @@ use std::sync::mpsc::channel;
 
 use conquest_flash::device::{Device, Work};
 use conquest_flash::{Damage, Verified, Verifying, Volume, assemble};
+use hooked::Hooked;
 use meanwhile::Meanwhile;
 use mirrors::{Mirror, write};
 use opening::Place;
@@ -129,6 +131,31 @@ fn what_is_written_meanwhile_is_not_damaged() {
         assert_eq!((verified.units, found), (20, vec![]));
     });
     model.compare(&volume, 1000, "verified");
+}
+
+/// What can't be read is damaged, whatever it is, and nothing beside it.
+#[test]
+fn what_cannot_be_read_is_damaged() {
+    let mirror = Mirror::new(2);
+    let hooked = Hooked::new(&mirror.devices[0], false);
+    let other = Arc::new(mirror.devices[1].as_other());
+    let body = assemble(vec![Arc::clone(&hooked) as _, other]).unwrap();
+    let volume = Volume::recover(region(&body), &body).unwrap();
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 10, 1);
+    // Zeros are what is in memory that nothing was read to.
+    volume.write(5 * 8, &[0; UNIT as usize]).unwrap();
+    write(&volume, &mut model, 6, 1, 2);
+    volume.flush().unwrap();
+    let place = |unit: u64| {
+        let (image, wanted) = (mirror.image(0), model.read(unit * 8, 8));
+        let found = image.chunks(UNIT as usize).position(|found| found == wanted).unwrap();
+        mirrors::START + found as u64 * UNIT
+    };
+    for (unit, at) in [(3, place(3)), (5, place(6) - UNIT)] {
+        *hooked.unreadable.lock().unwrap() = Some((at, UNIT as usize));
+        assert_eq!(verify(&volume, false).1, [(unit * 8, 8, true, false)]);
+    }
 }
 
 #[test]

@@ -65,6 +65,13 @@ struct Options {
     without: Vec<String>,
 }
 
+impl Options {
+    fn asks_for(&self, mutant: &Mutant) -> bool {
+        let text = mutant.describe();
+        self.only.is_empty() || self.only.iter().any(|part| text.contains(part))
+    }
+}
+
 fn parse(arguments: &[String]) -> Result<Options, Failure> {
     let usage = |what: String| Failure::Usage(format!("mutants: {what}"));
     let mut options = Options {
@@ -122,19 +129,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     let root = tree::root();
     let directory = root.join("target/mutants");
     let mut copy = Copy::new(&root, &directory, &options.package, options.is_all)?;
-    let is_chosen = |mutant: &&Mutant| {
-        let text = mutant.describe();
-        options.only.is_empty() || options.only.iter().any(|part| text.contains(part))
-    };
     if options.is_list {
-        return list(&options, &copy, &directory, is_chosen);
+        return list(&copy, &options, (&root, &directory));
     }
     let listed = survivors::read(&root, &options.package)?;
     let _alone = build::take(&directory)?;
     let is_run = |name: &str| !options.without.iter().any(|part| name.contains(part));
     let programs = copy.build(is_run)?;
     let is_built = |mutant: &&Mutant| !copy.disabled.contains(&mutant.number);
-    let mut chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).filter(is_built).collect();
+    let mut chosen: Vec<&Mutant> =
+        copy.mutants.iter().filter(|it| options.asks_for(it)).filter(is_built).collect();
     // What was asked for first is tried first.
     chosen.sort_by_key(|mutant| {
         let text = mutant.describe();
@@ -179,20 +183,19 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-/// Says which mutants there are that are chosen; of those that are known, none if it `resumes`.
+/// Prints the mutants that are asked for; those without a verdict, if a run would go on.
 fn list(
-    options: &Options,
     copy: &Copy,
-    directory: &Path,
-    is_chosen: impl Fn(&&Mutant) -> bool,
+    options: &Options,
+    (root, directory): (&Path, &Path),
 ) -> Result<Tally, Failure> {
-    let root = tree::root();
-    let earlier = Verdicts::read((&root, directory), &options.package, copy.texts());
-    let accepted = survivors::read(&root, &options.package)?;
+    let earlier = Verdicts::read((root, directory), &options.package, copy.texts());
+    let accepted = survivors::read(root, &options.package)?;
     let is_open = |mutant: &&Mutant| {
         !options.resumes || !earlier.has(mutant) && !accepted.iter().any(|it| it.is_for(mutant))
     };
-    let chosen: Vec<&Mutant> = copy.mutants.iter().filter(is_chosen).filter(is_open).collect();
+    let chosen: Vec<&Mutant> =
+        copy.mutants.iter().filter(|it| options.asks_for(it)).filter(is_open).collect();
     for mutant in &chosen {
         println!("{:>5} {}", mutant.number, mutant.describe());
     }
