@@ -223,7 +223,7 @@ fn who_reads_in_order_may_go_on_within_a_unit() {
     let all: Vec<u8> = (0..64).flat_map(|unit| unit_of(unit, 1)).collect();
     let mut some = vec![0; 8 * UNIT];
     (0..3).for_each(|_| volume.read(0, &mut some).unwrap());
-    for (block, bytes) in [(8 * PER_UNIT + 3, UNIT), (9 * PER_UNIT, UNIT * 3 / 2)] {
+    for (block, bytes) in [(8 * PER_UNIT + 3, UNIT), (10 * PER_UNIT, UNIT * 3 / 2)] {
         let mut found = vec![0; bytes];
         volume.read_in_order(block, &mut found).unwrap();
         assert!(found == all[block as usize * 512..][..bytes], "{bytes} at {block}");

@@ -158,7 +158,7 @@ fn a_keeper_writes_checkpoints_before_others_have_to() {
         let first = stream().first;
         // One is due when there are 256 packets; who comes by then goes on.
         for number in 0.. {
-            write(&volume, &mut Model::default(), number % 8, number);
+            write(&volume, &mut Model::default(), number % 8, number).unwrap();
             volume.flush().unwrap();
             let now = stream();
             if now.open > first + 260 {
