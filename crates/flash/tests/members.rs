@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use conquest_flash::device::{
     Device, Faults, Faulty, Geometry, Limits, MemoryDevice, Mirrored, Nand, Striped, Work,
 };
-use conquest_flash::{Body, Error, NewVolume, Volume, assemble, create};
+use conquest_flash::{Body, Error, NewVolume, Volume, assemble, assemble_degraded, create};
 use conquest_format::volume::{Arrangement, SIZE, Superblock};
 use volumes::{Model, TestVolume};
 
@@ -435,4 +435,19 @@ fn units_and_mirrors_are_bounded() {
     let error = created(65, LIMITS, Arrangement::Mirrored).unwrap_err();
     assert!(error.to_string().contains("64 members at most"), "{error}");
     created(65, LIMITS, Arrangement::Striped).unwrap();
+}
+
+/// Only of a mirror all that is needed is on the others.
+#[test]
+fn of_several_that_are_used_in_turn_none_may_be_missing() {
+    let devices = [0, 1].map(|_| memory(4 * MIB, Limits::of_blocks(512)));
+    let all = |devices: &[MemoryDevice]| -> Vec<Arc<dyn Device>> {
+        devices.iter().map(|device| Arc::new(device.as_other()) as _).collect()
+    };
+    for (arrangement, is_possible) in [(Arrangement::Striped, false), (Arrangement::Mirrored, true)]
+    {
+        let new = NewVolume { uuid: [7; 16], created: 1, arrangement, segment: Some(16) };
+        create(&all(&devices), &new).unwrap();
+        assert_eq!(assemble_degraded(all(&devices[..1])).is_ok(), is_possible);
+    }
 }
