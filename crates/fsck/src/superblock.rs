@@ -2,9 +2,7 @@
 
 use conquest_format::geometry::SUPERBLOCKS;
 use conquest_format::kind::KindSpec;
-use conquest_format::superblock::{
-    Defect, FEATURES_KNOWN, FORMAT_VERSION, RawSuperblock, SIZE, Superblock,
-};
+use conquest_format::superblock::{Defect, FORMAT_VERSION, RawSuperblock, SIZE, Superblock};
 use conquest_format::{Offset, PAGE, fs};
 
 use crate::report::{Findings, Hex};
@@ -105,9 +103,10 @@ fn check(superblock: &Superblock, findings: &mut Findings) {
     }
     let features = [superblock.features_compatible, superblock.features_read_only];
     for (index, bits) in (0..).zip(features) {
-        if bits & !FEATURES_KNOWN != 0 {
+        // None of these two kinds is known yet.
+        if bits != 0 {
             let at = at.plus(FEATURES + index * 8);
-            findings.add(Code::FeaturesUnknown, 0, at, Hex(FEATURES_KNOWN), Hex(bits));
+            findings.add(Code::FeaturesUnknown, 0, at, Hex(0), Hex(bits));
         }
     }
 }
