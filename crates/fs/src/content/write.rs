@@ -239,11 +239,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         mut draft: Draft,
         mut step: impl FnMut(&mut Tx<'_, M, H>, &mut Draft) -> Result<bool>,
     ) -> Result<Draft> {
+        // Once only: what was begun is finished.
+        self.check_changes()?;
         loop {
             let is_last = step(tx, &mut draft)?;
             draft.touch(self.now());
             draft.stage(tx)?;
-            self.check_changes()?;
             tx.commit_part()?;
             draft = Draft::open(tx, draft.file)?;
             if is_last {
