@@ -14,6 +14,8 @@ use crate::trims;
 
 /// Entries of a transaction that the end of a record needs: names, counts, and how far the map is.
 const ENTRIES: u64 = 40 + trims::ENTRIES;
+/// Entries that a record needs at the end which changes nothing in the map, or one word.
+const LEAST: u64 = 4;
 /// Room in a transaction that clearing leaves: for each extent that goes, and for the rest.
 const ROOM: Room = Room { each: 3, kept: ENTRIES };
 
@@ -48,6 +50,8 @@ impl<'v, M: Memory, H: Host> Change<'v, M, H> {
 
     /// Applies the record at which the map stands.
     fn apply_next(&mut self) -> Step<()> {
+        // Not between what the record does and where the map stands then: it counts only once.
+        self.make_room(LEAST)?;
         let applied = self.tx.root(Word::Applied);
         let (packet, at) = packet_of(applied);
         let (open, _) = packet_of(self.tx.root(Word::End));

@@ -579,3 +579,70 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         self.count_units(Count::Asked, bytes / size)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+    use std::sync::Arc;
+
+    use conquest_format::volume::{Arrangement, Record};
+    use conquest_pm::attach::NewRegion;
+    use conquest_pm::media::{Mapped, OsHost, Source};
+    use conquest_pm::{Access, Options, Region};
+
+    use super::*;
+    use crate::device::{Limits, MemoryDevice};
+    use crate::index::Word;
+    use crate::{NewVolume, assemble, create};
+
+    /// A new volume in memory, with segments of 16 units.
+    fn volume() -> Volume<Mapped, OsHost> {
+        let limits = Limits { is_cached: true, ..Limits::of_blocks(512) };
+        let device = MemoryDevice::new("memory", 2 * 65536 + (256 << 16), limits).unwrap();
+        let arrangement = Arrangement::Striped;
+        let new = NewVolume { uuid: [7; 16], created: 1, arrangement, segment: Some(16) };
+        create(&[Arc::new(device.as_other())], &new).unwrap();
+        let body = assemble(vec![Arc::new(device)]).unwrap();
+        let file = rustix::fs::memfd_create("index", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let source = || Source::Descriptor(file.try_clone().unwrap());
+        let (shape, kinds, uuid) = (body.shape(4), body.kinds(), body.uuid());
+        let new = NewRegion { shape, kinds, uuid, created: 1, groups: 1 };
+        Region::create(source(), 0o600, &new).unwrap();
+        let region = Region::open(source(), &body.kinds(), Access::default(), Options::default());
+        Volume::recover(region.unwrap(), &body).unwrap()
+    }
+
+    /// A transaction that is nearly full of what came before is no reason for any step to fail.
+    #[test]
+    fn each_step_has_room_however_much_was_staged_before() {
+        let volume = volume();
+        let bytes = vec![7; volume.layout.unit as usize];
+        let fill = |change: &mut Change<'_, _, _>, left| -> Step<()> {
+            while change.tx.room() > left {
+                change.tx.set(Word::Failed.at(), 0)?;
+            }
+            Ok(())
+        };
+        for left in 0..100 {
+            for count in 1..3 {
+                let ranges: Vec<_> = (0..count).map(|at| (at << 10, bytes.as_slice())).collect();
+                let parts = volume.parts(&ranges, &[]);
+                let write = |change: &mut Change<'_, _, _>| {
+                    fill(change, left)?;
+                    change.write_parts(&parts)
+                };
+                let told = |error| panic!("{count} ranges with {left} entries left: {error}");
+                volume.change(write).unwrap_or_else(told);
+            }
+            for record in [Record::Hole { unit: 1 << 30, len: 1 }, Record::Reserved { units: left }]
+            {
+                let note = |change: &mut Change<'_, _, _>| {
+                    change.append(&record, true)?;
+                    fill(change, left)
+                };
+                volume.change(note).unwrap_or_else(|error| panic!("{record:?}, {left}: {error}"));
+            }
+        }
+    }
+}

@@ -111,6 +111,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             self.count_published(uncounted)?;
             self.ensure_words(record.words())?;
             *uncounted = self.nothing_uncounted();
+            self.make_room(EACH + uncounted.entries())?;
         }
         if !map.replace(&mut self.tx, cursor, found, room.place)? {
             return Ok(false);

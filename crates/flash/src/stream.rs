@@ -95,6 +95,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             }
             self.seal()?;
         }
+        self.make_room(1)?;
         let count = wanted.min(rest);
         let part = bytes.get(..(count * layout.unit) as usize).unwrap_or_default();
         let start = (1 + payload) * layout.unit;
@@ -297,8 +298,9 @@ struct Done {
 const AT_ONCE: u64 = 1 << 20;
 /// How long one who waits for packets that others write lets them get on.
 const PATIENCE: Duration = Duration::from_micros(100);
-/// Entries that adding a record takes.
-const RECORD_ENTRIES: u64 = 2;
+/// Entries that adding a record takes, two, and that are left to who adds the last one, for what is
+/// counted together with it.
+const RECORD_ENTRIES: u64 = 8;
 /// Entries that sealing a packet and opening another one takes, with a segment begun.
 const RING_ENTRIES: u64 = 80;
 
