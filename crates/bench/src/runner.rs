@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::calls::Answering;
 use crate::experiment::{Experiment, Measured, Need, On};
+use crate::machine::group::Group;
 use crate::parameters::Parameters;
 use crate::process;
 use crate::random::Random;
@@ -178,6 +179,9 @@ pub fn run(plan: &Plan, room: Option<&Room>, watcher: &mut dyn Watcher) -> Resul
     }
     Ok(outcome)
 }
+
+/// Bytes of memory that a process which measures takes, besides what it walks through.
+const PROCESS: u64 = 32 << 20;
 
 /// In so many rounds one after the other repeating may be in vain before it is given up, until a
 /// run is not disturbed.
@@ -404,6 +408,9 @@ impl Point<'_> {
         purpose: Purpose,
         watcher: &dyn Watcher,
     ) -> Result<Vec<Measured>> {
+        // Until it is removed: its pages are counted where they are used first.
+        let all = self.need.memory.map(|memory| memory.all + self.plan.sweep + PROCESS);
+        let _group = all.map(Group::enter).transpose()?;
         self.make(alive)?;
         let done = self.parts(alive, round, purpose, watcher);
         let removed = alive.target.remove();

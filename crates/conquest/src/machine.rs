@@ -18,20 +18,44 @@ pub(crate) fn boot() -> Result<Id> {
 
 /// Bytes of RAM that this process may use: all, or what its control group has.
 pub(crate) fn memory() -> Result<u64> {
-    let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let limit = group_of(&group).and_then(|path| limit(Path::new("/sys/fs/cgroup"), path));
-    Ok(limit.unwrap_or(u64::MAX).min(ram()?))
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = VERSIONS.iter().filter_map(|version| {
+        let root = Path::new("/sys/fs/cgroup").join(version.root);
+        limit(&root, version.group_of(&groups)?, version.file)
+    });
+    Ok(limits.min().unwrap_or(u64::MAX).min(ram()?))
 }
 
-/// The control group in the text of `/proc/self/cgroup`, if it is of the second version.
-fn group_of(text: &str) -> Option<&Path> {
-    text.lines().find_map(|line| line.strip_prefix("0::/")).map(Path::new)
+/// Where one of the two versions of control groups keeps limits on memory.
+struct Version {
+    /// What a line of `/proc/self/cgroup` has between its number and the group.
+    named: &'static str,
+    /// Below `/sys/fs/cgroup`.
+    root: &'static str,
+    file: &'static str,
 }
 
-/// The least limit on memory of the group `path` below `root`, and of those that it is in.
-fn limit(root: &Path, path: &Path) -> Option<u64> {
+const VERSIONS: [Version; 2] = [
+    Version { named: "", root: "", file: "memory.max" },
+    Version { named: "memory", root: "memory", file: "memory.limit_in_bytes" },
+];
+
+impl Version {
+    /// The control group in the text of `/proc/self/cgroup`.
+    fn group_of<'t>(&self, text: &'t str) -> Option<&'t Path> {
+        text.lines().find_map(|line| {
+            let (named, group) = line.split_once(':')?.1.split_once(':')?;
+            let is_it = named.split(',').any(|name| name == self.named);
+            is_it.then(|| Path::new(group.trim_start_matches('/')))
+        })
+    }
+}
+
+/// The least limit on memory of the group `path` below `root`, in the files of that name, and of
+/// those that it is in. In a container the outermost may be all that can be seen.
+fn limit(root: &Path, path: &Path, file: &str) -> Option<u64> {
     let limits = path.ancestors().filter_map(|path| {
-        let text = std::fs::read_to_string(root.join(path).join("memory.max")).ok()?;
+        let text = std::fs::read_to_string(root.join(path).join(file)).ok()?;
         text.trim().parse().ok()
     });
     limits.min()
@@ -135,15 +159,19 @@ mod tests {
         let inner = root.join("a/b");
         std::fs::create_dir_all(&inner).unwrap();
         std::fs::write(inner.join("memory.max"), "max\n").unwrap();
-        let none = limit(&root, Path::new("a/b"));
+        let none = limit(&root, Path::new("a/b"), "memory.max");
         std::fs::write(root.join("a/memory.max"), "4096000\n").unwrap();
-        let outer = limit(&root, Path::new("a/b"));
+        let outer = limit(&root, Path::new("a/b"), "memory.max");
         std::fs::write(inner.join("memory.max"), "5096000\n").unwrap();
-        let both = limit(&root, Path::new("a/b"));
+        let both = limit(&root, Path::new("a/b"), "memory.max");
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!((none, outer, both), (None, Some(4_096_000), Some(4_096_000)));
-        assert_eq!(group_of("12:cpu:/x\n0::/a/b\n"), Some(Path::new("a/b")));
-        assert_eq!(group_of("12:memory:/x\n"), None);
+        let [second, first] = &VERSIONS;
+        assert_eq!(second.group_of("12:cpu:/x\n0::/a/b\n"), Some(Path::new("a/b")));
+        assert_eq!(second.group_of("12:memory:/x\n"), None);
+        let text = "3:cpu:/x\n4:hugetlb,memory:/a/b\n0::/\n";
+        assert_eq!(first.group_of(text), Some(Path::new("a/b")));
+        assert_eq!(first.group_of("3:cpu:/x\n0::/\n"), None);
         assert!(memory().unwrap() <= ram().unwrap());
     }
 

@@ -8,7 +8,8 @@
 //! nothing in it has to be taken away when a unit is written anew, which is elsewhere then, or in
 //! another generation of its segment.
 //!
-//! It consists of runs of 512 pages, each made when it is needed first. The first page of a run has
+//! It consists of runs of 512 pages, each made when it is needed first, of which a table says where
+//! they are; the table's pages are there from the start. The first page of a run has
 //! a tag for each of the others: a number made of place and generation. These are in sets of
 //! [`WAYS`]; a unit can be in any page of one set.
 
@@ -25,14 +26,14 @@ use crate::kinds::CACHED;
 use crate::transfer::Piece;
 use crate::volume::Volume;
 
-/// Most runs: 512 MiB.
-const RUNS_MAX: u64 = 256;
+/// Most runs: 64 GiB.
+const RUNS_MAX: u64 = 1 << 15;
 /// Pages of a set.
 const WAYS: u64 = 8;
 /// Sets of a run.
 const SETS: u64 = (GROUP_PAGES - 1) / WAYS;
 
-const _: () = assert!(RUNS_MAX * WORD <= PAGE && GROUP_PAGES * WORD <= PAGE);
+const _: () = assert!(RUNS_MAX * WORD <= GROUP_PAGES * PAGE && GROUP_PAGES * WORD <= PAGE);
 
 /// The cache, as a process knows it.
 #[derive(Debug, Default)]
@@ -78,8 +79,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
         self.core.run(|tx| {
             tx.lock(LOCK, Mode::Exclusive)?;
-            let mut table = tx.alloc_run(CACHED, 1, None)?;
-            tx.append(&mut table, &[0; PAGE as usize])?;
+            let pages = (runs * WORD).div_ceil(PAGE);
+            let mut table = tx.alloc_run(CACHED, pages, None)?;
+            for _ in 0..pages {
+                tx.append(&mut table, &[0; PAGE as usize])?;
+            }
             let table = tx.finish_run(table);
             tx.set(self.core.noted_at(Noted::CacheTable), table.bytes())?;
             tx.set(self.core.noted_at(Noted::CacheRuns), runs)

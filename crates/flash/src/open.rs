@@ -54,7 +54,7 @@ pub struct OpenOptions {
     pub directory: PathBuf,
     /// Processes that can have it open at once, at least 2: who makes the index decides.
     pub processes: u32,
-    /// Bytes of its index that are a cache of what was read, at most 512 MiB; 0 for none: who makes
+    /// Bytes of its index that are a cache of what was read, at most 64 GiB; 0 for none: who makes
     /// the index decides. It takes memory as it fills.
     pub cache: u64,
     /// Whether a mirrored volume is opened without those of its members that are not named: they

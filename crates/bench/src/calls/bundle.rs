@@ -176,7 +176,7 @@ mod tests {
         bundles_and_calls_do_the_same(&mut Directory::default(), &directory);
         let place = directory.join("store");
         std::fs::create_dir(&place).unwrap();
-        store::make(&place, Need { bytes: 1 << 20, files: 1000 }, None).unwrap();
+        store::make(&place, Need { bytes: 1 << 20, files: 1000, ..Need::default() }, None).unwrap();
         let answering = Answering::Store { path: place };
         let attached = Source::reach(&answering).unwrap();
         bundles_and_calls_do_the_same(&mut *attached.calls(), Path::new(""));

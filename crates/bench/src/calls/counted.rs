@@ -213,6 +213,11 @@ impl Calls for CountedFiles<'_> {
         self.of("fsync", file, |engine, _, open| engine.sync(open))
     }
 
+    fn sync_all(&mut self) -> Outcome<()> {
+        let done = self.counted.does(|engine, _| engine.sync_all());
+        done.map_err(|error| CallError::of("syncfs", error))
+    }
+
     fn stat(&mut self, path: &CStr) -> Outcome<u64> {
         self.at("stat", path, |engine, who, at| Ok(engine.stat_at(who, at, true)?.size))
     }
@@ -286,7 +291,8 @@ mod tests {
         let name = format!("conquest-counted-{:?}", std::thread::current().id());
         let directory = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir(&directory).unwrap();
-        store::make(&directory, Need { bytes: 1 << 20, files: 100 }, None).unwrap();
+        store::make(&directory, Need { bytes: 1 << 20, files: 100, ..Need::default() }, None)
+            .unwrap();
         let counted = Counted::attach(&store::core(&directory)).unwrap();
         work(&mut counted.calls(), &|| counted.take());
         counted.detach().unwrap();

@@ -60,6 +60,13 @@ impl Calls for Directory {
         rustix::fs::fsync(file).map_err(|error| CallError::of("fsync", error))
     }
 
+    fn sync_all(&mut self) -> Outcome<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let here = rustix::fs::open(c".", flags, Mode::empty());
+        let synced = here.and_then(rustix::fs::syncfs);
+        synced.map_err(|error| CallError::of("syncfs", error))
+    }
+
     fn stat(&mut self, path: &CStr) -> Outcome<u64> {
         let found = rustix::fs::stat(path).map_err(|error| CallError::at("stat", path, error))?;
         Ok(found.st_size.cast_unsigned())

@@ -81,6 +81,8 @@ pub trait Calls {
     fn seek(&mut self, file: Opened, to: u64) -> Outcome<()>;
     /// fsync(2).
     fn sync(&mut self, file: Opened) -> Outcome<()>;
+    /// syncfs(2) of the file system with the target's files.
+    fn sync_all(&mut self) -> Outcome<()>;
     /// stat(2): the size.
     fn stat(&mut self, path: &CStr) -> Outcome<u64>;
     /// unlink(2).

@@ -47,10 +47,11 @@ impl Attached {
 
     /// The calls of one thread.
     #[must_use]
-    pub fn calls(&self) -> StoreFiles {
+    pub fn calls(&self) -> StoreFiles<'_> {
         let mut to_make = OpenOptions::new();
         to_make.write(true).create_new(true).mode(0o644);
-        StoreFiles { files: self.files.clone(), open: Slots::default(), to_make }
+        let (store, files) = (&self.store, self.files.clone());
+        StoreFiles { store, files, open: Slots::default(), to_make }
     }
 
     /// Detaches it.
@@ -64,14 +65,15 @@ impl Attached {
 }
 
 /// Calls about the files of a store.
-pub struct StoreFiles {
+pub struct StoreFiles<'s> {
+    store: &'s Store,
     files: Files,
     open: Slots<File>,
     /// How files of a bundle are made.
     to_make: OpenOptions,
 }
 
-impl StoreFiles {
+impl StoreFiles<'_> {
     /// What the library does with a file of a bundle, and the name of the call.
     fn operation<'b>(
         &'b self,
@@ -113,7 +115,7 @@ fn at<T>(call: &'static str, path: &CStr, done: conquest::Result<T>) -> Outcome<
     done.map_err(|error| CallError::at(call, path, reason(&error)))
 }
 
-impl Calls for StoreFiles {
+impl Calls for StoreFiles<'_> {
     fn open(&mut self, path: &CStr, flags: OFlags) -> Outcome<Opened> {
         let flags = flags.bits().cast_signed();
         let opened = at("open", path, self.files.open_flags(name(path), flags, 0o644))?;
@@ -147,6 +149,10 @@ impl Calls for StoreFiles {
 
     fn sync(&mut self, file: Opened) -> Outcome<()> {
         of("fsync", self.file(file, "fsync")?.sync_all())
+    }
+
+    fn sync_all(&mut self) -> Outcome<()> {
+        of("syncfs", self.store.sync())
     }
 
     fn stat(&mut self, path: &CStr) -> Outcome<u64> {

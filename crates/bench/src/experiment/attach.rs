@@ -38,7 +38,7 @@ impl Experiment for Attach {
 
     fn need(&self, parameters: &Parameters) -> Result<Need, String> {
         in_range(parameters, "times", 1..=1 << 20)?;
-        Ok(Need { bytes: 0, files: 1 })
+        Ok(Need { bytes: 0, files: 1, ..Need::default() })
     }
 
     fn reaches(&self) -> bool {

@@ -56,7 +56,7 @@ impl Experiment for Bonnie {
     fn need(&self, parameters: &Parameters) -> Result<Need, String> {
         let files = in_range(parameters, "files", 1..=1 << 32)?;
         let directories = in_range(parameters, "directories", 1..=1 << 24)?;
-        Ok(Need { bytes: 0, files: files + 2 * directories })
+        Ok(Need { bytes: 0, files: files + 2 * directories, ..Need::default() })
     }
 
     fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {

@@ -57,7 +57,7 @@ impl Experiment for Bundle {
         let bytes = in_range(parameters, "bytes", 0..=1 << 30)?;
         let directories = in_range(parameters, "directories", 1..=1 << 24)?;
         in_range(parameters, "bundle", 1..=FILES_MAX)?;
-        Ok(Need { bytes: files * bytes, files: files + 2 * directories })
+        Ok(Need { bytes: files * bytes, files: files + 2 * directories, ..Need::default() })
     }
 
     fn lack(&self, target: &Name) -> Option<&'static str> {

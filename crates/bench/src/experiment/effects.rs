@@ -111,7 +111,7 @@ impl Experiment for Effects {
     fn need(&self, parameters: &Parameters) -> Result<Need, String> {
         let bytes = in_range(parameters, "bytes", 2 * ACCESS..=1 << 40)?;
         let files = in_range(parameters, "files", 2..=1 << 10)?;
-        Ok(Need { bytes: bytes * files, files })
+        Ok(Need { bytes: bytes * files, files, ..Need::default() })
     }
 
     fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {

@@ -213,6 +213,17 @@ pub struct Need {
     pub bytes: u64,
     /// Files and directories.
     pub files: u64,
+    /// The memory that there is for it; all of the machine's if nothing is said.
+    pub memory: Option<Memory>,
+}
+
+/// Memory for a target, besides that of the process that measures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Memory {
+    /// All of it, in bytes: a core and every cache, or the page cache.
+    pub all: u64,
+    /// Bytes of a cache, where a target has to be told how many it may have.
+    pub cache: u64,
 }
 
 /// An experiment.

@@ -5,13 +5,16 @@
 //! Files are shared out at random among sub-directories, as many as the square root of their
 //! number. Bytes go through a buffer of 4 KiB, as those of the original, which uses the C library's
 //! streams, do.
+//!
+//! With large files the last sync is part of the transactions, and memory may be limited, for all
+//! that is done from the making of the target on: the core and all caches, or the page cache.
 
 use std::ffi::CString;
 
 use rustix::fs::OFlags;
 
 use super::files::consume;
-use super::{Experiment, Need, Phase, Run, Size, Unit, in_range};
+use super::{Experiment, Memory, Need, Phase, Run, Size, Unit, in_range};
 use crate::calls::{self, CallError, Calls};
 use crate::machine::caches::Caches;
 use crate::parameters::Parameters;
@@ -26,6 +29,19 @@ const APPEND: u64 = 5;
 /// Percentages of large files are counted in so many parts of a hundred, as parameters are whole
 /// numbers.
 const PARTS: u64 = 10;
+
+/// Hundredths of the files' bytes that there are of memory, and with how many large files of a
+/// thousand. The small ones are always in the core, so with few large ones there is more.
+const MEMORY: [(u64, &[u64]); 3] = [
+    (200, &[0, 5, 10, 20, 40, 60, 80, 100]),
+    (100, &[20, 40, 60, 80, 100]),
+    (50, &[40, 60, 80, 100]),
+];
+
+/// Bytes that a store takes for itself, besides small files and its cache.
+const AROUND: u64 = 64 << 20;
+/// Bytes of the smallest cache.
+const LEAST: u64 = 8 << 20;
 
 /// The experiment, in one of its two forms.
 pub(super) struct PostMark {
@@ -63,27 +79,29 @@ impl Experiment for PostMark {
     }
 
     fn points(&self, size: Size, _: &Caches) -> Vec<Parameters> {
-        let point = |files, transactions, large| {
+        let point = |files, transactions, large, memory| {
             let common = [
                 ("files", files),
                 ("transactions", transactions),
                 ("low", 512),
                 ("high", 16 << 10),
             ];
-            let large = [("large-per-mille", large)];
+            let large = [("large-per-mille", large), ("memory-percent", memory)];
             match self.has_large {
                 true => Parameters::of(&[&common[..], &large[..]].concat()),
                 false => Parameters::of(&common),
             }
         };
         match (size, self.has_large) {
-            (Size::Smoke, _) => vec![point(100, 100, 20)],
-            (Size::Short, false) => vec![point(5000, 20_000, 0)],
-            (Size::Short, true) => [0, 20].map(|large| point(1000, 4000, large)).to_vec(),
-            (Size::Full, false) => (1..=6).map(|step| point(step * 5000, 200_000, 0)).collect(),
-            (Size::Full, true) => {
-                [0, 5, 10, 20, 40, 60, 80, 100].map(|large| point(10_000, 200_000, large)).to_vec()
-            }
+            (Size::Smoke, _) => vec![point(100, 100, 20, 0)],
+            (Size::Short, false) => vec![point(5000, 20_000, 0, 0)],
+            (Size::Short, true) => [0, 20].map(|large| point(1000, 4000, large, 0)).to_vec(),
+            (Size::Full, false) => (1..=6).map(|step| point(step * 5000, 200_000, 0, 0)).collect(),
+            (Size::Full, true) => MEMORY
+                .iter()
+                .flat_map(|&(memory, large)| large.iter().map(move |&large| (memory, large)))
+                .map(|(memory, large)| point(5000, 20_000, large, memory))
+                .collect(),
         }
     }
 
@@ -92,15 +110,26 @@ impl Experiment for PostMark {
         let transactions = in_range(parameters, "transactions", 1..=1 << 40)?;
         let low = in_range(parameters, "low", 1..=1 << 30)?;
         let high = in_range(parameters, "high", low..=1 << 30)?;
-        let large = match self.has_large {
-            true => in_range(parameters, "large-per-mille", 0..=1000)?,
-            false => 0,
+        let (large, percent) = match self.has_large {
+            true => (
+                in_range(parameters, "large-per-mille", 0..=1000)?,
+                in_range(parameters, "memory-percent", 0..=100_000)?,
+            ),
+            false => (0, 0),
         };
         // The pool wanders like a drunkard: four times the root of the steps is far.
         let most = files + 4 * transactions.isqrt();
-        let small = u128::from(most) * u128::from(low.midpoint(high) + high / 4);
-        let bytes = small as u64 + most * large / (PARTS * 100) * (LARGE_BYTES[0] + LARGE_BYTES[1]);
-        Ok(Need { bytes, files: most + most.isqrt() + 1 })
+        let small = (u128::from(most) * u128::from(low.midpoint(high) + high / 4)) as u64;
+        let bytes = small + most * large / (PARTS * 100) * (LARGE_BYTES[0] + LARGE_BYTES[1]);
+        let set = (low.midpoint(high) * (PARTS * 100 - large)
+            + LARGE_BYTES[0].midpoint(LARGE_BYTES[1]) * large)
+            * files
+            / (PARTS * 100);
+        let memory = (percent > 0).then(|| {
+            let all = (u128::from(set) * u128::from(percent) / 100) as u64;
+            Memory { all, cache: all.saturating_sub(small + AROUND).max(LEAST) }
+        });
+        Ok(Need { bytes, files: most + most.isqrt() + 1, memory })
     }
 
     fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {
@@ -139,6 +168,9 @@ impl Experiment for PostMark {
                 }
             }
             watch.did(1);
+        }
+        if self.has_large {
+            run.calls.sync_all()?;
         }
         let parts = [("create-mixed", counts[0]), ("read", counts[1]), ("append", counts[2])];
         run.end_with("transactions", watch, &parts);

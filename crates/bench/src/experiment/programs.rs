@@ -331,7 +331,7 @@ impl Experiment for Program {
         // What dbench has: 25 MiB a client.
         let clients = number("clients") * (64 << 20);
         let bytes = if number("request") > 0 { 0 } else { files.saturating_mul(each) };
-        Ok(Need { bytes: bytes + transfers + clients, files: files + 2048 })
+        Ok(Need { bytes: bytes + transfers + clients, files: files + 2048, ..Need::default() })
     }
 
     fn lack(&self, target: &Name) -> Option<&'static str> {

@@ -67,7 +67,7 @@ impl Experiment for SharedFile {
         in_range(parameters, "requests", 1..=1 << 40)?;
         in_range(parameters, "threads", 1..=1024)?;
         in_range(parameters, "processes", 1..=256)?;
-        Ok(Need { bytes, files: 1 })
+        Ok(Need { bytes, files: 1, ..Need::default() })
     }
 
     fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {

@@ -76,7 +76,7 @@ impl Experiment for SpriteLarge {
         let bytes = in_range(parameters, "bytes", ACCESS..=1 << 40)?;
         let least = if self.is_corrected { 2 } else { 1 };
         let files = in_range(parameters, "files", least..=1 << 20)?;
-        Ok(Need { bytes: bytes * files, files })
+        Ok(Need { bytes: bytes * files, files, ..Need::default() })
     }
 
     fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {

@@ -42,7 +42,7 @@ impl Experiment for SpriteSmall {
         let files = in_range(parameters, "files", 1..=1 << 32)?;
         let bytes = in_range(parameters, "bytes", 0..=1 << 30)?;
         let directories = in_range(parameters, "directories", 1..=1 << 24)?;
-        Ok(Need { bytes: files * bytes, files: files + 2 * directories })
+        Ok(Need { bytes: files * bytes, files: files + 2 * directories, ..Need::default() })
     }
 
     fn run(&self, part: usize, run: &mut Run<'_>) -> Result<(), CallError> {

@@ -49,7 +49,7 @@ impl Experiment for Sync {
         let bytes = in_range(parameters, "bytes", 1..=1 << 30)?;
         let files = processes * in_range(parameters, "requests", 1..=1 << 30)?;
         // A record takes less than a page, and there are a million of them at most.
-        Ok(Need { bytes: files * bytes + (256 << 20), files: files + processes })
+        Ok(Need { bytes: files * bytes + (256 << 20), files: files + processes, ..Need::default() })
     }
 
     fn on(&self) -> On {

@@ -78,7 +78,7 @@ impl Experiment for Throughput {
         in_range(parameters, "passes", 1..=1 << 20)?;
         in_range(parameters, "look", 0..=1)?;
         let threads = in_range(parameters, "threads", 1..=1024)?;
-        Ok(Need { bytes: bytes * threads, files: threads })
+        Ok(Need { bytes: bytes * threads, files: threads, ..Need::default() })
     }
 
     fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {

@@ -140,7 +140,7 @@ impl Experiment for VolumeFilesystems {
             let most = bytes / 4 / TREE_FILE;
             return Err(format!("trees and files make {all} files, of at most {most}"));
         }
-        Ok(Need { bytes, files: 2 * all + (32 << 10) })
+        Ok(Need { bytes, files: 2 * all + (32 << 10), ..Need::default() })
     }
 
     fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {

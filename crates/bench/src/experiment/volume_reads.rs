@@ -132,7 +132,11 @@ impl Experiment for VolumeReads {
         in_range(parameters, "segment", 0..=1 << 16)?;
         in_range(parameters, "slices", 1..=1 << 20)?;
         in_range(parameters, "slice", 1..=60_000)?;
-        Ok(Need { bytes: (units * 100 / fill * UNIT + AROUND).next_multiple_of(AROUND), files: 0 })
+        Ok(Need {
+            bytes: (units * 100 / fill * UNIT + AROUND).next_multiple_of(AROUND),
+            files: 0,
+            ..Need::default()
+        })
     }
 
     fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {

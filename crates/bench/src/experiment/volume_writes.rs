@@ -123,7 +123,7 @@ impl Experiment for VolumeWrites {
         in_range(parameters, "in_order", 1..=256)?;
         in_range(parameters, "slices", 1..=1 << 20)?;
         in_range(parameters, "slice", 1..=60_000)?;
-        Ok(Need { bytes: 2 * (mebibytes << 20), files: 0 })
+        Ok(Need { bytes: 2 * (mebibytes << 20), files: 0, ..Need::default() })
     }
 
     fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {

@@ -3,5 +3,6 @@
 pub mod caches;
 pub mod description;
 pub mod disturbance;
+pub mod group;
 pub mod sweep;
 pub mod work;

@@ -12,7 +12,9 @@ impl Point<'_> {
         let is_in_memory = matches!(alive.target.survives(), Survives::Nothing | Survives::Process);
         // Other people's programs know nothing of turns.
         let is_ours = self.experiment.program().is_none();
-        self.plan.follow == Follow::Turns && is_in_memory && is_ours
+        // Memory is limited for one at a time.
+        let is_free = self.need.memory.is_none();
+        self.plan.follow == Follow::Turns && is_in_memory && is_ours && is_free
     }
 
     /// Whether there is memory for so many targets at once.

@@ -48,7 +48,9 @@ impl Target for Logged {
     fn make(&mut self, need: Need, owner: Option<(u32, u32)>) -> Result<()> {
         self.remove()?;
         let core = store::room(need);
-        kernel::available("logged", core + core / 8 + (64 << 20))?;
+        if need.memory.is_none() {
+            kernel::available("logged", core + core / 8 + (64 << 20))?;
+        }
         // Large files are written elsewhere before what they were is cleaned.
         let large = if self.preset == Preset::Simfs { 0 } else { 2 * need.bytes };
         let bytes = (2 * core + large + (256 << 20)).next_multiple_of(1 << 20);
@@ -62,6 +64,7 @@ impl Target for Logged {
             placement: Placement::of(self.preset),
             volume: Some(VolumePlace::Devices { paths: vec![path], mirror: false }),
             sync: Some(sync),
+            cache: need.memory.map(|memory| memory.cache),
             owner,
             root_mode: 0o777,
             // What was there is the device of the round before.
@@ -74,6 +77,8 @@ impl Target for Logged {
             if is_direct { "direct I/O" } else { "through the page cache below" }.to_owned(),
             format!("sync {sync}"),
         ];
+        let cache = need.memory.map(|memory| format!("a cache of {} MiB", memory.cache >> 20));
+        self.options.extend(cache);
         Ok(())
     }
 

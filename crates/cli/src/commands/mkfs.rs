@@ -48,6 +48,10 @@ pub(crate) struct Mkfs {
     /// for it (fsync), or always before an operation returns [default: interval=1s].
     #[arg(long, value_name = "interval=TIME|fsync|always")]
     sync: Option<SyncMode>,
+    /// Bytes of RAM that what was read from the volume, or written to it, may take [default: an
+    /// eighth of the RAM].
+    #[arg(long, value_parser = size::parse, value_name = "SIZE")]
+    cache: Option<u64>,
     /// What the core is kept on: auto, ram, battery, dax, disk, logged.
     #[arg(long, default_value_t = Medium::Auto)]
     medium: Medium,
@@ -146,6 +150,7 @@ pub(crate) fn make(report: &Report, args: &Mkfs) {
         medium: args.medium,
         volume,
         sync: args.sync,
+        cache: args.cache,
         file_size_max: args.file_size_max.unwrap_or(defaults.file_size_max),
         reserve: args.reserve,
         placement: Placement { threshold: args.threshold.unwrap_or(preset.threshold), ..preset },

@@ -345,7 +345,7 @@ pub(crate) fn finish(
 /// The medium of a new store's core, which is on `medium` by itself: with a volume, its RAM is made
 /// durable there.
 pub(crate) fn volume_rule(directory: &Path, new: &NewStore, medium: Medium) -> Result<Medium> {
-    let is_about_volume = new.sync.is_some() || new.chunk.is_some();
+    let is_about_volume = new.sync.is_some() || new.chunk.is_some() || new.cache.is_some();
     let what = match (medium, &new.volume) {
         (_, None) if is_about_volume => "it has no volume (name one with --volume)",
         (Medium::Logged | Medium::Battery | Medium::Dax, Some(_)) => return Ok(medium),

@@ -192,6 +192,10 @@ pub struct NewStore {
     /// Who waits until what he has done is durable on the volume; none for the default, and for a
     /// store without a volume.
     pub sync: Option<SyncMode>,
+    /// Bytes of RAM that what was read from the volume, or written to it, may take, up to 64 GiB;
+    /// none for an eighth of the RAM, and for a store without a volume. They are taken as they are
+    /// used, and for as long as somebody has the store attached.
+    pub cache: Option<u64>,
     /// Most bytes in a regular file, up to 2^63 - 1.
     pub file_size_max: u64,
     /// Percentage of the space that only callers with `CAP_SYS_RESOURCE` may use: up to 50.
@@ -229,6 +233,7 @@ impl Default for NewStore {
             medium: Medium::Auto,
             volume: Some(VolumePlace::Auto),
             sync: None,
+            cache: None,
             file_size_max: i64::MAX as u64,
             reserve: 1,
             placement: Placement::default(),

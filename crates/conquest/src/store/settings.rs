@@ -62,6 +62,8 @@ pub(crate) struct VolumeAt {
     pub(crate) index: PathBuf,
     /// Who waits until what he has done is durable.
     pub(crate) sync: SyncMode,
+    /// Most bytes of the index that are a cache; none for a share of the RAM.
+    pub(crate) cache: Option<u64>,
 }
 
 /// The core that is about to replace the live one.
@@ -263,6 +265,10 @@ fn volume(reader: &Reader<'_>) -> Result<VolumeAt> {
         devices: texts.ok_or_else(|| reader.bad("devices", "is a list of names".to_owned()))?,
         index: reader.text("index")?.into(),
         sync: reader.parsed("sync")?,
+        cache: match reader.table.contains_key("cache") {
+            true => Some(reader.number("cache")?),
+            false => None,
+        },
     })
 }
 
@@ -272,6 +278,10 @@ fn put_volume(table: &mut Table, volume: &VolumeAt) {
     set(table, "devices", names.collect::<toml_edit::Array>());
     set(table, "index", volume.index.to_string_lossy().into_owned());
     set(table, "sync", volume.sync.to_string());
+    match volume.cache {
+        Some(bytes) => put(table, "cache", bytes),
+        None => _ = table.remove("cache"),
+    }
 }
 
 fn put_live(table: &mut Table, live: &Live) {
@@ -401,6 +411,7 @@ fn sample() -> Settings {
             devices: vec!["volume".into(), "/dev/disk".into()],
             index: "/dev/shm".into(),
             sync: SyncMode::default(),
+            cache: Some(8),
         }),
         home: Home { path: "/store".into(), inode: 6 },
         live,
@@ -428,7 +439,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let live = Live { boot: Id([9; 16]), ..sample().live };
-        let volume = VolumeAt { uuid: Id([8; 16]), ..sample().volume.unwrap() };
+        let volume = VolumeAt { uuid: Id([8; 16]), cache: None, ..sample().volume.unwrap() };
         let plain = Change { medium: Medium::Disk, core: Some("/core".into()), volume: None };
         let logged = Change { medium: Medium::Logged, core: None, volume: Some(volume) };
         let some = |change| Some(Next { live, change });
@@ -466,7 +477,7 @@ mod tests {
                 let other = |(nth, line)| if nth == at { new } else { line };
                 text.lines().enumerate().map(other).map(|line| format!("{line}\n")).collect()
             };
-            if key != "path" {
+            if !["path", "cache"].contains(&key) {
                 let (_, reason) = refused(&lines(""));
                 assert!(reason.contains(key) && reason.contains("missing"), "{reason}");
             }

@@ -25,10 +25,9 @@ pub(crate) type Image = conquest_image::Image<Mapped, OsHost>;
 
 /// Processes that can have a store's volume open at once.
 const PROCESSES: u32 = 256;
-/// Of the machine's RAM the cache of a volume has one part of so many at most.
-const CACHE_SHARE: u64 = 16;
-/// Bytes that it has at most.
-const CACHE_MOST: u64 = 512 << 20;
+/// Of the machine's RAM the cache of a volume has one part of so many at most, if nobody says more
+/// or less.
+const CACHE_SHARE: u64 = 8;
 /// Bytes of a volume's file that are written when it is made. The keeper goes on with that as
 /// they are used.
 const WRITTEN: u64 = 64 << 20;
@@ -61,7 +60,8 @@ pub(crate) fn planned(directory: &Path, new: &NewStore) -> Result<Option<VolumeA
             paths.iter().map(from_root).collect::<Result<_>>()?
         }
     };
-    Ok(Some(VolumeAt { uuid, devices, index: INDEX.into(), sync: new.sync.unwrap_or_default() }))
+    let (index, sync) = (INDEX.into(), new.sync.unwrap_or_default());
+    Ok(Some(VolumeAt { uuid, devices, index, sync, cache: new.cache }))
 }
 
 /// The name for a new volume's file: another one than that of the volume that the store in
@@ -170,10 +170,11 @@ fn devices(directory: &Path, at: &VolumeAt) -> Vec<PathBuf> {
 
 /// Opens the volume `at` of the store in `directory`.
 pub(crate) fn open(directory: &Path, at: &VolumeAt) -> Result<Volume> {
+    let cache = at.cache.map_or_else(|| Ok(machine::memory()? / CACHE_SHARE), Ok::<_, Error>)?;
     let options = OpenOptions {
         directory: at.index.clone(),
         processes: PROCESSES,
-        cache: (machine::memory()? / CACHE_SHARE).min(CACHE_MOST),
+        cache,
         ..OpenOptions::default()
     };
     let volume = Volume::open(&devices(directory, at), &options)?;

@@ -1,0 +1,109 @@
+//! Less memory than the machine has: for this process and those that it starts, by a control group.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::{Error, Result};
+
+/// Where groups are, in their two versions, and the file with the limit; the first one that is
+/// there is used.
+const PLACES: [(&str, &str); 2] =
+    [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+/// Longest wait until those who were started have left the group.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A group with so much memory, pages of files included, in which this process is as long as this
+/// is there.
+pub struct Group {
+    root: PathBuf,
+    path: PathBuf,
+}
+
+impl Group {
+    /// Enters a new one with `bytes` bytes.
+    ///
+    /// # Errors
+    /// If control groups can't be made: that takes root, and a controller of memory.
+    pub fn enter(bytes: u64) -> Result<Group> {
+        Group::enter_below(&PLACES.map(|(root, limit)| (Path::new(root), limit)), bytes)
+    }
+
+    fn enter_below(places: &[(&Path, &str)], bytes: u64) -> Result<Group> {
+        let found = places.iter().find(|(root, limit)| may_limit(root, limit));
+        let (root, limit) = found.ok_or_else(|| Error::Target {
+            target: "memory".into(),
+            reason: "control groups that limit it need root and a controller of memory \
+                     (/sys/fs/cgroup); leave the limit out: --set memory-percent=0"
+                .into(),
+        })?;
+        let root = root.to_path_buf();
+        let path = root.join(format!("conquest-bench-{}", std::process::id()));
+        fs::create_dir_all(&path).map_err(of(&path))?;
+        let group = Group { root, path };
+        write(&group.path.join(limit), &bytes.to_string())?;
+        write(&group.path.join("cgroup.procs"), "0")?;
+        Ok(group)
+    }
+}
+
+/// Whether limits on memory can be set below `root`, by files named `limit`.
+fn may_limit(root: &Path, limit: &str) -> bool {
+    let controllers = fs::read_to_string(root.join("cgroup.subtree_control")).unwrap_or_default();
+    root.join(limit).exists() || controllers.split_whitespace().any(|one| one == "memory")
+}
+
+fn of(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
+    Error::system(&path.display().to_string())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).map_err(of(path))
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Who can't go back stays limited, and the next group says why it can't be made.
+        let _ = write(&self.root.join("cgroup.procs"), "0");
+        let begun = Instant::now();
+        while fs::remove_dir(&self.path).is_err() && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_version_that_is_there_gets_a_group_with_the_limit() {
+        let name = format!("conquest-test-group-{}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        let (first, second) = (root.join("memory"), root.join("second"));
+        fs::create_dir_all(&first).unwrap();
+        fs::create_dir_all(&second).unwrap();
+        let places = [(first.as_path(), "memory.limit_in_bytes"), (second.as_path(), "memory.max")];
+        let refused = Group::enter_below(&places, 4096).err().unwrap().to_string();
+        assert!(refused.contains("control groups"), "{refused}");
+        fs::write(second.join("cgroup.subtree_control"), "cpu memory\n").unwrap();
+        let group = Group::enter_below(&places, 4096).unwrap();
+        assert!(group.path.starts_with(&second), "{}", group.path.display());
+        assert_eq!(fs::read_to_string(group.path.join("memory.max")).unwrap(), "4096");
+        assert_eq!(fs::read_to_string(group.path.join("cgroup.procs")).unwrap(), "0");
+        fs::write(first.join("memory.limit_in_bytes"), "").unwrap();
+        let other = Group::enter_below(&places, 8192).unwrap();
+        assert_eq!(fs::read_to_string(other.path.join("memory.limit_in_bytes")).unwrap(), "8192");
+        // Files of real groups go with them.
+        fs::remove_dir_all(&group.path).unwrap();
+        fs::remove_dir_all(&other.path).unwrap();
+        fs::create_dir(&group.path).unwrap();
+        fs::create_dir(&other.path).unwrap();
+        drop((group, other));
+        let left = fs::read_dir(&second).unwrap().count() + fs::read_dir(&first).unwrap().count();
+        fs::remove_dir_all(&root).unwrap();
+        // The files, and who was moved back.
+        assert_eq!(left, 4);
+    }
+}
