@@ -10,10 +10,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use conquest_flash::device::Work;
 use conquest_flash::{Error, Volume, assemble, assemble_degraded};
+use conquest_format::volume::{Bind, Root};
 use conquest_testkit::Rng;
 use meanwhile::Meanwhile;
 use mirrors::{LEN, Mirror, START, failed, join, recover, write};
-use volumes::{Model, TestVolume, opened, region_file};
+use volumes::{Model, TestVolume, UNIT, opened, region_file};
 
 #[test]
 fn who_has_failed_is_known_after_a_restart() {
@@ -402,4 +403,27 @@ fn a_member_that_does_not_get_what_recovery_keeps_has_failed() {
     let volume = mirror.recovered();
     assert_eq!(failed(&volume), 2);
     assert!(contents(&volume) == found);
+}
+
+/// There is nothing to be said again before: whoever recovered by such a root would find no stream.
+#[test]
+fn each_root_says_which_lives_there_are() {
+    for member in [0, 1] {
+        let mirror = Mirror::new(2);
+        let volume = mirror.recovered();
+        let mut model = Model::default();
+        write(&volume, &mut model, 0, 20, 1);
+        volume.flush().unwrap();
+        drop(volume);
+        // It is flushed before the new life begins.
+        mirror.faults[member].fail(Work::Flush, 0, libc::EIO);
+        let volume = mirror.recovered();
+        assert_eq!(failed(&volume), 1 << member);
+        model.compare(&volume, 20 * 8, "by the other one");
+        let bind = Bind::new(*b"a mirror to test");
+        let image = mirror.image(1 - member);
+        let roots = image.chunks(UNIT as usize).filter_map(|unit| Root::from_unit(bind, unit));
+        let roots: Vec<Root> = roots.collect();
+        assert!(roots.len() > 2 && roots.iter().all(|root| !root.lives.is_empty()), "{roots:?}");
+    }
 }

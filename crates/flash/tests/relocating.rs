@@ -1,0 +1,130 @@
+//! By what names cleaning knows what is in a segment, and what becomes of copies.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+mod meanwhile;
+mod volumes;
+
+use std::sync::Arc;
+
+use conquest_flash::device::{Limits, MemoryDevice, Work};
+use conquest_flash::{NewVolume, create};
+use conquest_format::volume::Arrangement;
+use conquest_testkit::Rng;
+use meanwhile::two;
+use volumes::{Model, TestVolume, UNIT, device, recovered};
+
+/// Packets that the index keeps until they are written.
+const RING: u64 = 32;
+/// How many of the shortest records a packet takes.
+const RECORDS: u64 = 166;
+
+/// A device with a volume of so many segments of so many units.
+fn device_of(segments: u64, segment: u64) -> MemoryDevice {
+    let len = 2 * 65_536 + segments * segment * UNIT;
+    let device = MemoryDevice::new("memory", len, Limits::of_blocks(512)).unwrap();
+    let (uuid, arrangement) = (*b"a volume to test", Arrangement::Striped);
+    let new = NewVolume { uuid, created: 1, arrangement, segment: Some(segment) };
+    create(&[Arc::new(device.as_other())], &new).unwrap();
+    device
+}
+
+fn write(volume: &TestVolume, model: &mut Model, unit: u64, units: u64, number: u64) {
+    volume.write(unit * 8, &model.write(unit * 8, units * 8, number)).unwrap();
+}
+
+/// Moves a unit to and fro, so many times: each time its segment gets a name.
+fn move_about(volume: &TestVolume, model: &mut Model, unit: u64, times: u64) {
+    let mut places = [unit * 8, (unit + 100_000) * 8];
+    for _ in 0..times {
+        volume.move_blocks(places[0], places[1], 8).unwrap();
+        model.move_blocks(places[0], places[1], 8);
+        places.reverse();
+    }
+    assert!(times.is_multiple_of(2));
+}
+
+/// The first name is of four units, of which the last one is left. The second one is of one before
+/// that.
+#[test]
+fn what_is_known_by_a_later_name_is_known_still_when_names_are_made_anew() {
+    let volume = recovered(&device(64));
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 4, 1);
+    volume.trim(0, 3 * 8).unwrap();
+    model.trim(0, 3 * 8);
+    write(&volume, &mut model, 1, 1, 2);
+    write(&volume, &mut model, 100, 1, 3);
+    for _ in 0..10 {
+        move_about(&volume, &mut model, 100, 40);
+        assert_eq!(volume.check().unwrap(), []);
+    }
+    model.compare(&volume, 101 * 8, "moved");
+}
+
+/// To begin a segment is one change with what it is begun for, however many names go.
+#[test]
+fn segments_are_begun_anew_however_many_names_they_had() {
+    let volume = recovered(&device_of(34, 1024));
+    let mut model = Model::default();
+    let names = [1160, 1220, 1290, 1350, 1410, 1480, 1780, 1900, 2080];
+    for (number, names) in (0..).zip(names) {
+        write(&volume, &mut model, number, 1, 1);
+        move_about(&volume, &mut model, number, names);
+        // The next one is in another segment.
+        for again in 0..70 {
+            write(&volume, &mut model, 1000, 16, again);
+        }
+    }
+    volume.trim(0, 100 * 8).unwrap();
+    model.trim(0, 100 * 8);
+    for number in 0..40 * 70 {
+        write(&volume, &mut model, 1000, 16, number);
+    }
+    model.compare(&volume, 1100 * 8, "all were begun anew");
+    assert_eq!(volume.check().unwrap(), []);
+}
+
+/// Others may have filled the ring of packets meanwhile, so that the next one can't be begun. What
+/// was published by then is counted.
+#[test]
+fn what_is_published_when_there_is_no_place_for_a_packet_counts() {
+    const FILLED: u64 = 8000;
+    let device = device_of(100, 128);
+    let (meanwhile, volume, other) = two(&device);
+    let mut model = Model::default();
+    // Nothing is beside what it is beside in the space.
+    for number in 0..FILLED {
+        write(&volume, &mut model, number * 17 % FILLED, 1, number);
+    }
+    volume.flush().unwrap();
+    let open = |volume: &TestVolume| volume.info().unwrap().stream.open;
+    let add = |volume: &TestVolume, number: u64| match number % 2 {
+        0 => volume.reserve(1).unwrap(),
+        _ => assert_eq!(volume.release(1).unwrap(), 1),
+    };
+    let again = Arc::clone(&meanwhile);
+    // Who writes whole units reads nothing but to make space, and writes the copies then.
+    meanwhile.in_next(Work::Read, 0, move || {
+        again.in_next(Work::Write, 0, move || {
+            other.flush().unwrap();
+            let (first, mut number) = (open(&other), 0);
+            while open(&other) < first + RING - 1 {
+                add(&other, number);
+                number += 1;
+            }
+            // It takes some forty copies more, of the 64 that are published at once.
+            for more in 0..RECORDS - 54 {
+                add(&other, number + more);
+            }
+        });
+    });
+    let mut rng = Rng::new(3);
+    for number in 0.. {
+        write(&volume, &mut model, rng.below(FILLED), 1, number);
+        if meanwhile.is_done() {
+            break;
+        }
+    }
+    assert_eq!(volume.check().unwrap(), []);
+    model.compare(&volume, FILLED * 8, "copied");
+}
