@@ -61,27 +61,43 @@ fn what_is_known_by_a_later_name_is_known_still_when_names_are_made_anew() {
     model.compare(&volume, 101 * 8, "moved");
 }
 
-/// To begin a segment is one change with what it is begun for, however many names go.
+/// To begin a segment for the stream is one change with what leads there, whatever is left of it when
+/// the names are gone.
 #[test]
 fn segments_are_begun_anew_however_many_names_they_had() {
-    let volume = recovered(&device_of(34, 1024));
+    const SEGMENT: u64 = 4096;
+    // Names in an object, and those of what fills a segment.
+    const PER_OBJECT: u64 = 63;
+    const OTHERS: u64 = SEGMENT / 33 * 2;
+    let volume = recovered(&device_of(34, SEGMENT));
     let mut model = Model::default();
-    let names = [1160, 1220, 1290, 1350, 1410, 1480, 1780, 1900, 2080];
-    for (number, names) in (0..).zip(names) {
-        write(&volume, &mut model, number, 1, 1);
-        move_about(&volume, &mut model, number, names);
-        // The next one is in another segment.
-        for again in 0..70 {
-            write(&volume, &mut model, 1000, 16, again);
-        }
+    // Until the stream goes on in another segment.
+    let fill = |volume: &TestVolume, model: &mut Model| {
+        (0..SEGMENT / 16).for_each(|number| write(volume, model, 1000, 16, number));
+    };
+    for objects in [57, 61, 65, 69, 73, 100] {
+        write(&volume, &mut model, 0, 1, objects);
+        move_about(&volume, &mut model, 0, (objects * PER_OBJECT - OTHERS) / 2 * 2);
+        fill(&volume, &mut model);
     }
-    volume.trim(0, 100 * 8).unwrap();
-    model.trim(0, 100 * 8);
-    for number in 0..40 * 70 {
-        write(&volume, &mut model, 1000, 16, number);
-    }
+    volume.trim(0, 8).unwrap();
+    model.trim(0, 8);
+    // Those that were never begun come first.
+    (0..30).for_each(|_| volume.checkpoint().unwrap());
+    (0..24).for_each(|_| fill(&volume, &mut model));
     model.compare(&volume, 1100 * 8, "all were begun anew");
     assert_eq!(volume.check().unwrap(), []);
+}
+
+/// There are more of those that go than are done with at once.
+#[test]
+fn tens_of_thousands_of_names_are_made_anew() {
+    let volume = recovered(&device_of(34, 8192));
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 2, 1);
+    move_about(&volume, &mut model, 0, 2 * 8192 + 200);
+    assert_eq!(volume.check().unwrap(), []);
+    model.compare(&volume, 16, "moved");
 }
 
 /// Others may have filled the ring of packets meanwhile, so that the next one can't be begun. What
