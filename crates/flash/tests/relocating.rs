@@ -89,6 +89,23 @@ fn segments_are_begun_anew_however_many_names_they_had() {
     assert_eq!(volume.check().unwrap(), []);
 }
 
+/// As many names of a segment are right are made in several steps.
+#[test]
+fn a_restart_makes_names_of_thousands_of_ranges_in_a_segment() {
+    let device = device_of(34, 16_384);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    (0..15_000).for_each(|unit| write(&volume, &mut model, unit * 2, 1, unit));
+    volume.flush().unwrap();
+    drop(volume);
+    for context in ["by the stream", "by a checkpoint"] {
+        let volume = recovered(&device);
+        assert_eq!(volume.check().unwrap(), [], "{context}");
+        model.compare(&volume, 30_000 * 8, context);
+        volume.checkpoint().unwrap();
+    }
+}
+
 /// There are more of those that go than are done with at once.
 #[test]
 fn tens_of_thousands_of_names_are_made_anew() {
