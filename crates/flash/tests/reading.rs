@@ -8,7 +8,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use conquest_flash::device::{
     Access, Device, Faults, Faulty, FileDevice, Limits, MemoryDevice, Work,
@@ -474,4 +476,36 @@ fn a_read_may_be_longer_than_what_is_found_at_once() {
         volume.flush().unwrap();
         assert!(read(&volume, 0, 5000 * 8, !is_queued).unwrap() == bytes);
     }
+}
+
+/// Where the map changes while it is looked at, it is looked at again from the start.
+#[test]
+fn what_is_looked_at_while_others_write_is_what_is_there() {
+    const UNITS: u64 = 250;
+    let device = device(64);
+    let (_, volume, other) = two(&device);
+    let mut model = Model::default();
+    // Each unit is in a piece of its own.
+    (0..UNITS).rev().for_each(|unit| write(&volume, &mut model, unit * 8, 8, unit));
+    volume.flush().unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // The same as is there.
+            let bytes = model.read(0, 8);
+            while !is_over.load(Ordering::Relaxed) {
+                other.write(0, &bytes).unwrap();
+            }
+        });
+        let since = Instant::now();
+        let mut bytes = vec![0; (UNITS * UNIT) as usize];
+        let expected = model.read(0, UNITS * 8);
+        let mut is_right = true;
+        while is_right && since.elapsed() < Duration::from_millis(700) {
+            volume.read(0, &mut bytes).unwrap();
+            is_right = bytes == expected;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(is_right);
+    });
 }
