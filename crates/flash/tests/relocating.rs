@@ -5,18 +5,23 @@ mod meanwhile;
 mod volumes;
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 use conquest_flash::device::{Limits, MemoryDevice, Work};
 use conquest_flash::{NewVolume, create};
 use conquest_format::volume::Arrangement;
 use conquest_testkit::Rng;
-use meanwhile::two;
+use meanwhile::{Meanwhile, open, two};
 use volumes::{Model, TestVolume, UNIT, device, recovered};
 
 /// Packets that the index keeps until they are written.
 const RING: u64 = 32;
 /// How many of the shortest records a packet takes.
 const RECORDS: u64 = 166;
+/// Free segments that users leave to others, in small volumes.
+const LEFT: u64 = 8;
 
 /// A device with a volume of so many segments of so many units.
 fn device_of(segments: u64, segment: u64) -> MemoryDevice {
@@ -59,6 +64,74 @@ fn what_is_known_by_a_later_name_is_known_still_when_names_are_made_anew() {
         assert_eq!(volume.check().unwrap(), []);
     }
     model.compare(&volume, 101 * 8, "moved");
+}
+
+/// Of what is in several segments, as much is copied at once as there is memory for. What is next
+/// has been looked at by then.
+#[test]
+fn what_is_copied_next_is_not_free_before_that_is_over() {
+    const SEGMENT: u64 = 512;
+    let device = device_of(64, SEGMENT);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    (0..36).for_each(|number| write(&volume, &mut model, number * SEGMENT, SEGMENT, 1));
+    volume.checkpoint().unwrap();
+    drop(volume);
+    // After a restart each of them is known by one name.
+    let (meanwhile, stopped) = (Meanwhile::new(&device), Meanwhile::new(&device));
+    let (volume, region) = open(Arc::clone(&meanwhile) as _, None);
+    let (others, _) = open(Arc::clone(&stopped) as _, Some(&region));
+    let (other, _) = open(Arc::new(device.as_other()), Some(&region));
+    // What takes least is copied first. Beside that there is no room for one of the others.
+    for (number, left) in (0..).zip([100, 450, 460]) {
+        let (start, end) = (number * SEGMENT + left, (number + 1) * SEGMENT);
+        volume.trim(start * 8, (end - start) * 8).unwrap();
+        model.trim(start * 8, (end - start) * 8);
+    }
+    let free = |volume: &TestVolume| {
+        // The second packet says that the first one is flushed.
+        for _ in 0..2 {
+            volume.write(1 << 20, &[3; UNIT as usize]).unwrap();
+            volume.flush().unwrap();
+        }
+        volume.flush().unwrap();
+        volume.info().unwrap().segments.free
+    };
+    let (again, (tell, told)) = (Arc::clone(&meanwhile), channel());
+    thread::scope(|scope| {
+        // Others have room in so many that cleaning has to begin, and are stopped.
+        let (mut at, mut go_on) = (10 * SEGMENT, Vec::new());
+        while let Some(more) = free(&other).checked_sub(LEFT).filter(|&more| more > 0) {
+            let units = more.min(4) * SEGMENT;
+            let (go, goes_on) = channel::<()>();
+            let (stop, is_stopped) = channel();
+            stopped.in_next(Work::Write, units / 256 - 1, move || {
+                stop.send(()).unwrap();
+                let _ = goes_on.recv();
+            });
+            let (volume, bytes) = (&others, model.write(at * 8, units * 8, 2));
+            let start = at * 8;
+            scope.spawn(move || volume.write(start, &bytes).unwrap());
+            is_stopped.recv_timeout(Duration::from_secs(5)).unwrap();
+            go_on.push(go);
+            at += units;
+        }
+        // Who writes whole units reads nothing but to make space, and writes the copies then.
+        meanwhile.in_next(Work::Read, 0, move || {
+            again.in_next(Work::Write, 0, move || {
+                let before = free(&other);
+                other.trim(SEGMENT * 8, SEGMENT * 8).unwrap();
+                while other.trim_some().unwrap() {}
+                tell.send((before, free(&other))).unwrap();
+                drop(go_on);
+            });
+        });
+        write(&volume, &mut model, 36 * SEGMENT, 32, 1);
+    });
+    let (before, during) = told.recv().unwrap();
+    assert!(during <= before, "{during} after {before}");
+    model.trim(SEGMENT * 8, SEGMENT * 8);
+    model.compare(&volume, 37 * SEGMENT * 8, "copied");
 }
 
 /// To begin a segment for the stream is one change with what leads there, whatever is left of it when
@@ -130,7 +203,7 @@ fn what_is_published_when_there_is_no_place_for_a_packet_counts() {
         write(&volume, &mut model, number * 17 % FILLED, 1, number);
     }
     volume.flush().unwrap();
-    let open = |volume: &TestVolume| volume.info().unwrap().stream.open;
+    let begun = |volume: &TestVolume| volume.info().unwrap().stream.open;
     let add = |volume: &TestVolume, number: u64| match number % 2 {
         0 => volume.reserve(1).unwrap(),
         _ => assert_eq!(volume.release(1).unwrap(), 1),
@@ -140,8 +213,8 @@ fn what_is_published_when_there_is_no_place_for_a_packet_counts() {
     meanwhile.in_next(Work::Read, 0, move || {
         again.in_next(Work::Write, 0, move || {
             other.flush().unwrap();
-            let (first, mut number) = (open(&other), 0);
-            while open(&other) < first + RING - 1 {
+            let (first, mut number) = (begun(&other), 0);
+            while begun(&other) < first + RING - 1 {
                 add(&other, number);
                 number += 1;
             }
