@@ -634,23 +634,3 @@ fn what_is_being_cleaned_is_not_free_before_that_is_over() {
     }
     assert_eq!(free(&other) - *during.lock().unwrap(), 3, "so many are cleaned at once here");
 }
-
-#[test]
-fn a_child_that_is_forked_has_to_open_the_volume_itself() {
-    let volume = recovered(&device(64));
-    let mut model = Model::default();
-    write(&volume, &mut model, 0, 8, 1);
-    // SAFETY: the child only asks something of the volume, and ends.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let refused = volume.write(0, &[2; UNIT as usize]);
-        let is_right = matches!(refused, Err(Error::InUse { what, .. }) if what.contains("forked"));
-        // SAFETY: nothing of this process is to be ended in an orderly way.
-        unsafe { libc::_exit(i32::from(!is_right)) };
-    }
-    let mut status = 1;
-    // SAFETY: the status is that of a child, which nobody else waits for.
-    let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!((ended, status), (child, 0));
-    model.compare(&volume, 80, "by the parent");
-}

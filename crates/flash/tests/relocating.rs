@@ -129,8 +129,8 @@ fn what_is_copied_next_is_not_free_before_that_is_over() {
     model.compare(&volume, 37 * SEGMENT * 8, "copied");
 }
 
-/// To begin a segment for the stream is one change with what leads there, whatever is left of it when
-/// the names are gone.
+/// To begin a segment for the stream is one change with what leads there, whatever is left of it
+/// when the names are gone.
 #[test]
 fn segments_are_begun_anew_however_many_names_they_had() {
     const SEGMENT: u64 = 4096;
