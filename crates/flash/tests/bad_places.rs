@@ -186,13 +186,14 @@ fn what_could_be_written_to_another_one_moves_out_as_well() {
     let (device, spots) = (volumes::device(100), Arc::default());
     let volume = recovered(&device, &spots);
     let mut model = Model::default();
-    for (number, block) in [(1, 0), (2, 2000)] {
-        write(&volume, &mut model, block, LARGE + 64, number);
+    // Each time half of a segment is left, and what is in the first one does not stay.
+    for (number, block, count) in [(1, 0, LARGE + 64), (2, 2000, LARGE)] {
+        write(&volume, &mut model, block, count, number);
         spots.lock().unwrap().payload = 1;
         write(&volume, &mut model, 400, LARGE, number);
         assert_eq!(bad(&volume), number);
-        if block == 0 {
-            write(&volume, &mut model, 0, LARGE + 64, 3);
+        if number == 1 {
+            write(&volume, &mut model, block, count, 3);
         }
     }
     let segments: Vec<u64> = spots.lock().unwrap().bad.iter().copied().collect();
