@@ -482,26 +482,32 @@ fn a_read_may_be_longer_than_what_is_found_at_once() {
 /// from the start.
 #[test]
 fn what_is_looked_at_while_others_write_is_what_is_there() {
-    const UNITS: u64 = 16;
+    const PART: u64 = 16;
+    const UNITS: u64 = 3 * PART;
     let device = device(64);
     let (_, volume, other) = two(&device);
     let mut model = Model::default();
     write(&volume, &mut model, 0, UNITS * 8, 1);
+    volume.flush().unwrap();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             // The same as is there: in one piece, and in three.
-            let (all, one) = (model.read(0, UNITS * 8), model.read(56, 8));
+            let parts = [0, 1, 2].map(|part| {
+                let (all, one) = (part * PART * 8, (part * PART + 7) * 8);
+                [(all, model.read(all, PART * 8)), (one, model.read(one, 8))]
+            });
             while !is_over.load(Ordering::Relaxed) {
-                other.write(0, &all).unwrap();
-                other.write(56, &one).unwrap();
+                for (block, bytes) in parts.iter().flatten() {
+                    other.write(*block, bytes).unwrap();
+                }
             }
         });
         let since = Instant::now();
         let mut bytes = vec![0; (UNITS * UNIT) as usize];
         let expected = model.read(0, UNITS * 8);
         let mut is_right = true;
-        while is_right && since.elapsed() < Duration::from_millis(700) {
+        while is_right && since.elapsed() < Duration::from_millis(1500) {
             volume.read(0, &mut bytes).unwrap();
             is_right = bytes == expected;
         }
