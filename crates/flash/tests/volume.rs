@@ -497,6 +497,28 @@ fn cleaning_passes_over_what_cannot_be_read_and_says_so() {
     model.compare(&volume, units * 8, "written anew");
 }
 
+/// It is passed over, and what is cleaned next can be.
+#[test]
+fn where_nothing_can_be_read_of_what_is_cleaned_first_there_is_space_still() {
+    let device = device(100);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    let units = fill(&volume, &mut model);
+    volume.flush().unwrap();
+    let mut bytes = vec![0; device.len() as usize];
+    device.read(0, &mut bytes).unwrap();
+    // Half of some segments is damaged, and the other half dies first.
+    for unit in (1..150).step_by(2) {
+        let wanted = model.read(unit * 8, 8);
+        let at = bytes.chunks(4096).position(|found| found == wanted).unwrap() * 4096;
+        device.write(at as u64, &[0xA5; 512]).unwrap();
+    }
+    for unit in (0..150).step_by(2).chain(150..units) {
+        volume.write(unit * 8, &model.write(unit * 8, 8, units)).unwrap();
+    }
+    assert!(volume.info().unwrap().unreadable > 0);
+}
+
 #[test]
 fn who_finds_no_space_because_of_what_cannot_be_read_is_told_so() {
     let device = device(100);
