@@ -460,8 +460,9 @@ fn cleaning_passes_over_what_cannot_be_read_and_says_so() {
     let mut model = Model::default();
     let units = fill(&volume, &mut model);
     volume.flush().unwrap();
-    // What follows each other in the space does so on the device: three of them are damaged.
-    let damaged = [units / 2, units / 2 + 1, units / 2 + 40];
+    // What follows each other in the space does so on the device: several of a segment are damaged,
+    // and one of another one.
+    let damaged = [0, 1, 2, 3, 4, 40].map(|unit| units / 2 + unit);
     let mut bytes = vec![0; device.len() as usize];
     device.read(0, &mut bytes).unwrap();
     for unit in damaged {
@@ -479,7 +480,7 @@ fn cleaning_passes_over_what_cannot_be_read_and_says_so() {
         let bytes = model.write(unit * 8, 8, number);
         volume.write(unit * 8, &bytes).unwrap();
     }
-    assert_eq!(volume.info().unwrap().unreadable, 3);
+    assert_eq!(volume.info().unwrap().unreadable, damaged.len() as u64);
     let mut bytes = vec![0; 4096];
     for unit in 0..units {
         match volume.read(unit * 8, &mut bytes) {
