@@ -402,3 +402,36 @@ impl Body {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Faults, Faulty, MemoryDevice, Work};
+
+    /// What it says of itself may be there after a power cut as soon as it is written. Roots that
+    /// it has from when it was a member before would count then.
+    #[test]
+    fn a_device_is_no_member_before_the_roots_that_it_had_are_gone_for_good() {
+        let faults = Arc::new(Faults::default());
+        let memory = || MemoryDevice::new("memory", 8 << 20, Limits::of_blocks(4096)).unwrap();
+        let device = Faulty::new(memory(), Arc::clone(&faults));
+        let members: [Arc<dyn Device>; 2] = [Arc::new(memory()), Arc::new(memory())];
+        let arrangement = Arrangement::Mirrored;
+        let new = NewVolume { uuid: [1; 16], created: 1, arrangement, segment: Some(16) };
+        create(&members, &new).unwrap();
+        let superblock = superblock_of(members[0].as_ref()).unwrap();
+        let mut steps: Vec<_> = (0..ANCHORS).map(|nth| (Work::Write, nth)).collect();
+        steps.push((Work::Flush, 0));
+        for (work, nth) in steps {
+            faults.fail(work, nth, libc::EIO);
+            let refused = make_member(&device, &superblock, 1);
+            assert!(matches!(refused, Err(Error::Device { .. })), "{work:?} {nth}: {refused:?}");
+            assert!(superblock_of(&device).is_err(), "{work:?} {nth}");
+        }
+        // Nor before that is there for good.
+        faults.fail(Work::Flush, 1, libc::EIO);
+        assert!(make_member(&device, &superblock, 1).is_err());
+        make_member(&device, &superblock, 1).unwrap();
+        assert_eq!(superblock_of(&device).unwrap().member, 1);
+    }
+}

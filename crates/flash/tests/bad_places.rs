@@ -175,6 +175,36 @@ fn what_could_be_written_there_moves_out() {
     device.write(START + segment * SEGMENT, &vec![0x5A; SEGMENT as usize]).unwrap();
     model.compare(&volume, 1500, "without the bad segment");
     assert_eq!(volume.check().unwrap(), []);
+    // Of what else stays nothing moves.
+    let copied = volume.info().unwrap().written.copied;
+    assert!(copied <= SEGMENT / UNIT, "{copied}");
+}
+
+/// One in which nothing is left is passed over.
+#[test]
+fn what_could_be_written_to_another_one_moves_out_as_well() {
+    let (device, spots) = (volumes::device(100), Arc::default());
+    let volume = recovered(&device, &spots);
+    let mut model = Model::default();
+    // Each time half of a segment is left, and what is in the first one does not stay.
+    for (number, block, count) in [(1, 0, LARGE + 64), (2, 2000, LARGE)] {
+        write(&volume, &mut model, block, count, number);
+        spots.lock().unwrap().payload = 1;
+        write(&volume, &mut model, 400, LARGE, number);
+        assert_eq!(bad(&volume), number);
+        if number == 1 {
+            write(&volume, &mut model, block, count, 3);
+        }
+    }
+    let segments: Vec<u64> = spots.lock().unwrap().bad.iter().copied().collect();
+    for number in 10..200 {
+        write(&volume, &mut model, 1000, LARGE, number);
+    }
+    volume.flush().unwrap();
+    for segment in segments {
+        device.write(START + segment * SEGMENT, &vec![0x5A; SEGMENT as usize]).unwrap();
+    }
+    model.compare(&volume, 2500, "without the bad segments");
 }
 
 #[test]

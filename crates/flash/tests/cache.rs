@@ -6,7 +6,7 @@ mod opening;
 
 use std::os::unix::fs::FileExt;
 
-use conquest_flash::OpenOptions;
+use conquest_flash::{Error, OpenOptions};
 use conquest_testkit::Rng;
 use opening::Place;
 
@@ -229,5 +229,24 @@ fn who_reads_in_order_may_go_on_within_a_unit() {
         volume.read_in_order(block, &mut found).unwrap();
         assert!(found == all[block as usize * 512..][..bytes], "{bytes} at {block}");
     }
+    volume.close().unwrap();
+}
+
+/// The cache is for others.
+#[test]
+fn what_is_read_once_is_not_kept() {
+    let place = filled(64);
+    let volume = place.open().unwrap();
+    let all: Vec<u8> = (0..64).flat_map(|unit| unit_of(unit, 1)).collect();
+    let ranges = [(8, 16 * UNIT), (8, 16 * UNIT), (8, 16 * UNIT), (3, UNIT), (0, UNIT * 3 / 2)];
+    for (block, bytes) in ranges.into_iter().chain([(5, 1024), (0, 512)]) {
+        let mut found = vec![0; bytes];
+        volume.read_once(block, &mut found).unwrap();
+        assert!(found == all[block as usize * 512..][..bytes], "{bytes} at {block}");
+    }
+    damage(&place, &unit_of(12, 1));
+    assert!(volume.read(12 * PER_UNIT, &mut [0; UNIT]).is_err());
+    let refused = volume.read_once(u64::MAX - 7, &mut [0; 2 * UNIT]);
+    assert!(matches!(refused, Err(Error::Range { .. })), "{refused:?}");
     volume.close().unwrap();
 }

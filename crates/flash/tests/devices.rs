@@ -146,6 +146,7 @@ fn keeps_to_limits(device: &dyn Device) {
         assert_eq!(errno(device.read(at, &mut memory[..count])), Some(libc::EINVAL));
         assert_eq!(errno(device.write(at, &memory[..count])), Some(libc::EINVAL));
         assert_eq!(errno(device.discard(at, count as u64)), Some(libc::EINVAL));
+        assert_eq!(errno(device.is_written(at, count as u64)), Some(libc::EINVAL));
     }
     assert_eq!(errno(device.read_copy(1, 0, &mut memory[..block])), Some(libc::EINVAL));
     device.read(len, &mut []).unwrap();

@@ -41,6 +41,19 @@ fn write_too_much(volume: &TestVolume) {
     assert!(volume.info().unwrap().stream.open > before + 28, "nothing was added");
 }
 
+/// Nor what is one range.
+#[test]
+fn of_a_range_that_was_refused_in_the_middle_nothing_has_happened() {
+    let volume = recovered(&small_segments(3000));
+    let mut model = Model::default();
+    (0..20).for_each(|unit| write(&volume, &mut model, unit, 1));
+    let bytes = vec![9; 129 * 127 * UNIT as usize];
+    let error = volume.write_atomic(&[(0, &bytes[..])]).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    model.compare(&volume, 400, "refused");
+    assert_eq!(volume.usage().used, 20);
+}
+
 #[test]
 fn what_was_refused_in_the_middle_has_not_happened() {
     let device = small_segments(3000);

@@ -601,3 +601,26 @@ fn assigning_leaves_room_for_what_the_caller_stages() {
         assert_eq!(all(&region).len() as u64, COUNT * len);
     }
 }
+
+/// What was a node of the map is none any more when it is freed.
+#[test]
+fn what_leads_to_no_node_is_no_map() {
+    let core = region(16);
+    let mut tx = begin(&core);
+    // More than one leaf.
+    for unit in 0..200 {
+        insert(&mut tx, extent(unit * 2, unit * 3, 1), 0);
+    }
+    tx.commit().unwrap();
+    let root = || core.read(LOCK, |view| Ok(view.word(TREE.root))).unwrap();
+    let before = root();
+    let mut tx = begin(&core);
+    clear(&mut tx, 0..1000, Room { each: 0, kept: 0 });
+    tx.commit().unwrap();
+    assert_ne!(root(), before);
+    let mut tx = begin(&core);
+    tx.set(TREE.root, before).unwrap();
+    tx.commit().unwrap();
+    let found = core.read(LOCK, |view| TREE.find(view, 4));
+    assert!(matches!(found, Err(Error::Corrupt { .. })), "{found:?}");
+}

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
 use conquest_flash::device::{
-    Device, Faults, Faulty, Geometry, Limits, MemoryDevice, Mirrored, Nand, Striped, Work,
+    Device, Faults, Faulty, Geometry, Inset, Limits, MemoryDevice, Mirrored, Nand, Striped, Work,
 };
 use conquest_flash::{Body, Error, NewVolume, Volume, assemble, assemble_degraded, create};
 use conquest_format::volume::{Arrangement, SIZE, Superblock};
@@ -450,4 +450,25 @@ fn of_several_that_are_used_in_turn_none_may_be_missing() {
         create(&all(&devices), &new).unwrap();
         assert_eq!(assemble_degraded(all(&devices[..1])).is_ok(), is_possible);
     }
+}
+
+#[test]
+fn what_consists_of_several_is_called_by_all_their_names() {
+    let members = || -> Vec<Arc<dyn Device>> {
+        let named = |name| Arc::new(MemoryDevice::new(name, MIB, LIMITS).unwrap()) as _;
+        vec![named("one"), named("other"), named("third")]
+    };
+    assert_eq!(Striped::new(members(), 4096).unwrap().name(), Path::new("one+other+third"));
+    assert_eq!(Mirrored::new(members()).unwrap().name(), Path::new("one+other+third"));
+}
+
+#[test]
+fn a_part_of_a_device_ends_where_it_is_said() {
+    let device = Arc::new(memory(MIB, LIMITS));
+    let part = Inset::new(Arc::clone(&device) as _, 65_536, 65_536);
+    part.write(65_536 - 4096, &[7; BLOCK]).unwrap();
+    assert_eq!(block(device.as_ref(), 131_072 - 4096), [7; BLOCK]);
+    assert_eq!(block(&part, 65_536 - 4096), [7; BLOCK]);
+    assert!(part.write(65_536, &[7; BLOCK]).is_err());
+    assert!(part.read(65_536 - 4096, &mut [0; 2 * BLOCK]).is_err());
 }

@@ -8,12 +8,13 @@ mod volumes;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use conquest_flash::device::Work;
+use conquest_flash::device::{Device, MemoryDevice, Work};
 use conquest_flash::{Error, Volume, assemble, assemble_degraded};
+use conquest_format::volume::{ANCHORS, Bind, Root, Superblock};
 use conquest_testkit::Rng;
 use meanwhile::Meanwhile;
 use mirrors::{LEN, Mirror, START, failed, join, recover, write};
-use volumes::{Model, TestVolume, opened, region_file};
+use volumes::{Model, TestVolume, UNIT, opened, region_file};
 
 #[test]
 fn who_has_failed_is_known_after_a_restart() {
@@ -402,4 +403,52 @@ fn a_member_that_does_not_get_what_recovery_keeps_has_failed() {
     let volume = mirror.recovered();
     assert_eq!(failed(&volume), 2);
     assert!(contents(&volume) == found);
+}
+
+/// There is nothing to be said again before the first one of a life.
+#[test]
+fn nothing_is_where_roots_are_but_roots() {
+    for member in [0, 1] {
+        let mirror = Mirror::new(2);
+        let volume = mirror.recovered();
+        let mut model = Model::default();
+        write(&volume, &mut model, 0, 20, 1);
+        volume.flush().unwrap();
+        drop(volume);
+        // It is flushed before the new life begins.
+        mirror.faults[member].fail(Work::Flush, 0, libc::EIO);
+        let volume = mirror.recovered();
+        assert_eq!(failed(&volume), 1 << member);
+        model.compare(&volume, 20 * 8, "by the other one");
+        let bind = Bind::new(*b"a mirror to test");
+        let image = mirror.image(1 - member);
+        let anchors = image.chunks(UNIT as usize).take(ANCHORS as usize * 16);
+        let written = anchors.filter(|unit| unit.iter().any(|byte| *byte != 0));
+        let roots: Vec<_> = written.map(|unit| Root::from_unit(bind, unit)).collect();
+        assert!(roots.len() > 2 && roots.iter().all(Option::is_some), "{roots:?}");
+    }
+}
+
+/// It was replaced since they have opened the volume.
+#[test]
+fn who_has_another_device_for_a_member_than_others_is_refused() {
+    let mirror = Mirror::new(2);
+    let body = mirror.body();
+    let file = region_file(&body);
+    let _volume = Volume::recover(opened(&body, &file), &body).unwrap();
+    let limits = mirror.devices[1].limits();
+    let third = MemoryDevice::new("third", LEN, limits).unwrap();
+    let mut bytes = vec![0; LEN as usize];
+    mirror.devices[1].read(0, &mut bytes).unwrap();
+    let said = Superblock::from_bytes(bytes.first_chunk().unwrap()).unwrap();
+    for at in [0, LEN as usize - 4096] {
+        let changed = Superblock { stamp: 7, ..said }.to_bytes();
+        bytes[at..at + changed.len()].copy_from_slice(&changed);
+    }
+    third.write(0, &bytes).unwrap();
+    let mut members = mirror.some(&[0]);
+    members.push(Arc::new(third));
+    let other = assemble(members).unwrap();
+    let refused = Volume::join(opened(&other, &file), &other).err().unwrap();
+    assert!(refused.to_string().contains("which was replaced"), "{refused}");
 }

@@ -13,12 +13,16 @@ use conquest_flash::device::{Device, FileDevice};
 use conquest_flash::{
     Damage, Error, NewVolume, OpenOptions, Verifying, create_at, open_device, replace_at,
 };
-use conquest_format::geometry::SUPERBLOCKS;
+use conquest_format::geometry::{STATE_ROOTS, SUPERBLOCKS};
 use conquest_format::superblock::{RawSuperblock, SIZE};
 use conquest_format::volume::Arrangement;
 use conquest_testkit::Rng;
 use opening::{BLOCK, Place, Storm, TestVolume, block_of, ends_well, kill, start};
 use rustix::fs::{CWD, FileType, Mode};
+
+/// Words of the index: where the next record goes, and behind the last one that counts.
+const END: u64 = 5;
+const WHOLE: u64 = 6;
 
 /// What children do.
 #[test]
@@ -165,7 +169,7 @@ fn an_index_of_no_use_is_made_again() {
     write(&volume, 8, 1);
     volume.flush().unwrap();
     drop(volume);
-    let damages: [fn(&File); 5] = [
+    let damages: [fn(&File); 6] = [
         // All of both superblocks is there.
         |file| file.set_len(65536).unwrap(),
         |file| file.set_len(4096).unwrap(),
@@ -177,10 +181,19 @@ fn an_index_of_no_use_is_made_again() {
                 file.write_all_at(&[9; 64], at).unwrap();
             }
         },
+        // Behind the last record there is another one that counts, and is none.
+        |file| {
+            for word in [END, WHOLE] {
+                let (at, mut end) = (STATE_ROOTS.bytes() + word * 8, [0; 8]);
+                file.read_exact_at(&mut end, at).unwrap();
+                let more = u64::from_le_bytes(end) + 3;
+                file.write_all_at(&more.to_le_bytes(), at).unwrap();
+            }
+        },
     ];
     for damage in damages {
         let [index] = <[_; 1]>::try_from(place.indices()).unwrap();
-        let file = File::options().write(true).open(&index).unwrap();
+        let file = File::options().read(true).write(true).open(&index).unwrap();
         damage(&file);
         let volume = place.open().unwrap();
         expect(&volume, 8, 1);

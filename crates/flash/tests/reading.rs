@@ -8,7 +8,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use conquest_flash::device::{
     Access, Device, Faults, Faulty, FileDevice, Limits, MemoryDevice, Work,
@@ -474,4 +476,42 @@ fn a_read_may_be_longer_than_what_is_found_at_once() {
         volume.flush().unwrap();
         assert!(read(&volume, 0, 5000 * 8, !is_queued).unwrap() == bytes);
     }
+}
+
+/// Where the map changes while it is looked at, there may seem to be nothing: it is looked at again
+/// from the start.
+#[test]
+fn what_is_looked_at_while_others_write_is_what_is_there() {
+    const PART: u64 = 16;
+    const UNITS: u64 = 3 * PART;
+    let device = device(64);
+    let (_, volume, other) = two(&device);
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, UNITS * 8, 1);
+    volume.flush().unwrap();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // The same as is there: in one piece, and in three.
+            let parts = [0, 1, 2].map(|part| {
+                let (all, one) = (part * PART * 8, (part * PART + 7) * 8);
+                [(all, model.read(all, PART * 8)), (one, model.read(one, 8))]
+            });
+            while !is_over.load(Ordering::Relaxed) {
+                for (block, bytes) in parts.iter().flatten() {
+                    other.write(*block, bytes).unwrap();
+                }
+            }
+        });
+        let since = Instant::now();
+        let mut bytes = vec![0; (UNITS * UNIT) as usize];
+        let expected = model.read(0, UNITS * 8);
+        let mut is_right = true;
+        while is_right && since.elapsed() < Duration::from_millis(1500) {
+            volume.read(0, &mut bytes).unwrap();
+            is_right = bytes == expected;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(is_right);
+    });
 }

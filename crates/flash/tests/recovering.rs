@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex};
 
 use conquest_flash::device::{Device, Limits, MemoryDevice};
 use conquest_flash::{Error, NewVolume, Volume, assemble, create};
-use conquest_format::volume::{ANCHORS, Arrangement, Packet, Root};
+use conquest_format::volume::{ANCHORS, Arrangement, Leaf, Packet, Root};
 use conquest_testkit::Rng;
-use media::{SEGMENT, after, bind, change_root, flushed, packets, put_unit, refused, unit_at};
+use media::{
+    SEGMENT, after, bind, change_root, flushed, packets, put_unit, refused, roots, unit_at,
+};
 use volumes::{Model, TestVolume, UNIT, region};
 
 /// Bytes before the first segment.
@@ -345,4 +347,21 @@ fn a_checkpoint_may_take_several_writes_to_a_segment() {
     // 64 units are written at once.
     let units = checkpoint_of(&device, 14_001);
     assert!(units > 64 && units < 128, "{units}");
+}
+
+/// Its number is right, and so is all else.
+#[test]
+fn a_leaf_of_another_checkpoint_is_missed() {
+    let (device, model) = flushed();
+    let volume = volumes::recovered(&device);
+    volume.checkpoint().unwrap();
+    drop(volume);
+    model.compare(&after(&device, |_| {}).unwrap(), 30 * 8, "with all of it");
+    let (_, newest) = roots(&device).into_iter().max_by_key(|(_, root)| root.sequence).unwrap();
+    let place = newest.checkpoint.unwrap().segment * SEGMENT;
+    let mut unit = unit_at(&device, place);
+    let leaf = Leaf::from_unit(bind(), &unit).unwrap();
+    let items: Vec<u64> = leaf.items(&unit).collect();
+    Leaf { id: leaf.id - 1, ..leaf }.fill(bind(), &mut unit, &items);
+    refused(after(&device, |copy| put_unit(copy, place, &unit)), "checkpoint");
 }

@@ -248,33 +248,55 @@ fn it_is_not_free_while_somebody_has_room_in_it() {
     assert_eq!(*seen.lock().unwrap(), [before - 3, before - 3, before - 3, before - 1]);
 }
 
+/// Who needs space while somebody else has room.
+#[derive(Clone, Copy, PartialEq)]
+enum Needing {
+    Process,
+    /// A thread of the same process.
+    Thread,
+    /// One that has had as much room before.
+    ThreadAgain,
+}
+
+const ALL_WHO_NEED: [Needing; 3] = [Needing::Process, Needing::Thread, Needing::ThreadAgain];
+
 /// Somebody is stopped while he overwrites with all that users may take, and somebody else needs
 /// more, as a thread of the same process or of another one: what comes of that is for `see`, while
 /// he is stopped still, and when he has gone on.
 fn while_one_has_room(
-    are_threads: bool,
+    who: Needing,
     see: impl Fn(&JoinHandle<Result<()>>) + Send + 'static,
 ) -> Result<()> {
     let (devices, [one, other]) = two();
     let mut model = Model::default();
-    let mut write = |volume: &TestVolume, unit: u64, units: u64, number: u64| {
-        volume.write(unit * 8, &model.write(unit * 8, units * 8, number))
-    };
-    write(&other, 0, 960, 1).unwrap();
+    other.write(0, &model.write(0, 960 * 8, 1)).unwrap();
     flush_twice(&other);
     // So that 8 are left to others.
-    let units = (free(&one) - 9) * SEGMENT;
-    let by_other = Arc::clone(if are_threads { &one } else { &other });
+    let units = || (free(&one) - 9) * SEGMENT;
+    let by_other = Arc::clone(if who == Needing::Process { &other } else { &one });
+    let before = match who {
+        Needing::ThreadAgain => model.write(0, units() * 8, 4),
+        _ => vec![],
+    };
+    let ((ready, is_ready), (go, goes)) = (channel(), channel());
+    let work = thread::spawn(move || {
+        by_other.write(0, &before)?;
+        flush_twice(&by_other);
+        ready.send(()).unwrap();
+        goes.recv().unwrap();
+        let info = by_other.info().unwrap();
+        by_other.write(1 << 20, &vec![3; ((info.capacity - info.used) * UNIT) as usize])
+    });
+    is_ready.recv().unwrap();
+    let units = units();
     let waiting = Arc::new(Mutex::new(None));
     let begun = Arc::clone(&waiting);
     in_write(&devices[0], units / SEGMENT - 1, move || {
-        let info = by_other.info().unwrap();
-        let bytes = vec![3; ((info.capacity - info.used) * UNIT) as usize];
-        let work = thread::spawn(move || by_other.write(1 << 20, &bytes));
+        go.send(()).unwrap();
         see(&work);
         *begun.lock().unwrap() = Some(work);
     });
-    write(&one, 0, units, 2).unwrap();
+    one.write(0, &model.write(0, units * 8, 2)).unwrap();
     let outcome = waiting.lock().unwrap().take().unwrap().join().unwrap();
     model.compare(&other, 960 * 8, "written");
     outcome
@@ -283,8 +305,8 @@ fn while_one_has_room(
 /// Nobody is told that there is no space while somebody else has room, of which some comes back.
 #[test]
 fn who_needs_a_segment_waits_for_those_who_have_room() {
-    for are_threads in [false, true] {
-        let outcome = while_one_has_room(are_threads, |work| {
+    for who in ALL_WHO_NEED {
+        let outcome = while_one_has_room(who, |work| {
             thread::sleep(Duration::from_millis(100));
             assert!(!work.is_finished());
         });
@@ -294,8 +316,8 @@ fn who_needs_a_segment_waits_for_those_who_have_room() {
 
 #[test]
 fn those_who_have_room_are_not_waited_for_for_good() {
-    for are_threads in [false, true] {
-        let outcome = while_one_has_room(are_threads, |work| {
+    for who in ALL_WHO_NEED {
+        let outcome = while_one_has_room(who, |work| {
             let since = Instant::now();
             while !work.is_finished() {
                 assert!(since.elapsed() < Duration::from_secs(30));

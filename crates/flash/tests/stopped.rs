@@ -6,7 +6,8 @@ mod hooked;
 mod volumes;
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use conquest_flash::device::{Device, MemoryDevice};
@@ -21,6 +22,8 @@ const SECTOR: usize = 512;
 const UNITS: u64 = 200;
 /// One who is stopped is waited for a quarter of a second, once.
 const SOON: Duration = Duration::from_secs(5);
+/// In which whoever does not wait is done.
+const LONG: Duration = Duration::from_millis(900);
 
 /// The volume on `count` devices, as so many processes have it.
 struct Several {
@@ -115,14 +118,69 @@ fn stop_after(device: &Arc<Hooked>, writes: u32, stop: impl FnOnce() + Send + 's
     });
 }
 
-/// Lets `stop` happen in a write to that `place`.
-fn stop_at(device: &Arc<Hooked>, place: (u64, usize), stop: impl FnOnce() + Send + 'static) {
+/// Lets `stop` happen in the first write that `is_it`, by where it is to go and its bytes.
+fn stop_when(
+    device: &Arc<Hooked>,
+    is_it: impl Fn((u64, usize)) -> bool + Send + 'static,
+    stop: impl FnOnce() + Send + 'static,
+) {
     let again = Arc::clone(device);
     device.in_next_write(move || {
-        let is_there = *again.last.lock().unwrap() == place;
-        match is_there {
+        let place = *again.last.lock().unwrap();
+        match is_it(place) {
             true => stop(),
-            false => stop_at(&again, place, stop),
+            false => stop_when(&again, is_it, stop),
+        }
+        Ok(())
+    });
+}
+
+/// Lets `stop` happen in a write to that `place`.
+fn stop_at(device: &Arc<Hooked>, place: (u64, usize), stop: impl FnOnce() + Send + 'static) {
+    stop_when(device, move |at| at == place, stop);
+}
+
+/// Whether roots stand there.
+fn is_of_root((at, _): (u64, usize)) -> bool {
+    at < 65_536 + ANCHORS * 16 * UNIT
+}
+
+/// A flush by `volume`, made by a thread of its own: whether it has ended is told.
+fn flushing(volume: &Arc<TestVolume>) -> Receiver<()> {
+    let (ended, has_ended) = channel();
+    let volume = Arc::clone(volume);
+    std::thread::spawn(move || {
+        volume.flush().unwrap();
+        let _ = ended.send(());
+    });
+    has_ended
+}
+
+/// Lets somebody be stopped, or be dead, in a write of a flush by `volume`: the first one that
+/// `is_it`. It goes on when what is returned is dropped.
+fn stopped_flush(
+    volume: &Arc<TestVolume>,
+    device: &Arc<Hooked>,
+    is_it: impl Fn((u64, usize)) -> bool + Send + 'static,
+) -> (Sender<()>, Receiver<()>) {
+    let (stopped, is_stopped) = channel();
+    let (go_on, goes_on) = channel::<()>();
+    stop_when(device, is_it, move || {
+        stopped.send(()).unwrap();
+        let _ = goes_on.recv();
+    });
+    let ended = flushing(volume);
+    is_stopped.recv_timeout(SOON).unwrap();
+    (go_on, ended)
+}
+
+/// Lets `what` happen in the flush that comes after so many.
+fn in_flush(device: &Arc<Hooked>, flushes: u32, what: impl FnOnce() + Send + 'static) {
+    let again = Arc::clone(device);
+    device.in_next_flush(move || {
+        match flushes.checked_sub(1) {
+            Some(left) => in_flush(&again, left, what),
+            None => what(),
         }
         Ok(())
     });
@@ -229,7 +287,7 @@ fn what_it_writes_is_durable_before_nothing_stands_in_for_it() {
         // Behind the packet, it is that of a root.
         several.hooked[0][0].in_next_write(move || {
             let (at, _) = *device.last.lock().unwrap();
-            assert!(at < 65_536 + ANCHORS * 16 * UNIT, "{at}");
+            assert!(is_of_root((at, 0)), "{at}");
             assert!(device.counts.flushes() > before);
             Ok(())
         });
@@ -426,4 +484,191 @@ fn what_was_stood_in_for_is_not_any_more_when_it_has_gone_on_or_died() {
             model.compare(&cut, UNITS * 8, "it has died");
         }
     });
+}
+
+// --- several who stand in ------------------------------------------------------------------------
+
+/// It may be damaged still if the one that writes it is cut off.
+#[test]
+fn what_is_being_written_does_not_stand_in_yet() {
+    let several = Several::new(3, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    (0..10).for_each(|unit| write(&several.volumes[0], &mut model, unit, unit));
+    let helper = Arc::clone(&several.hooked[1][0]);
+    several.stopped(|others, place| {
+        let (go_on, first) = stopped_flush(&others[0], &helper, |_| true);
+        let second = flushing(&others[1]);
+        assert_eq!(second.recv_timeout(LONG), Err(RecvTimeoutError::Timeout));
+        drop(go_on);
+        first.recv_timeout(SOON).unwrap();
+        second.recv_timeout(SOON).unwrap();
+        let mut rng = Rng::new(19);
+        (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
+    });
+}
+
+#[test]
+fn where_one_dies_who_writes_what_stands_in_the_next_one_does() {
+    let several = Several::new(3, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    let used = |volume: &TestVolume| volume.info().unwrap().segments.checkpoint;
+    let before = used(&several.volumes[0]);
+    (0..10).for_each(|unit| write(&several.volumes[0], &mut model, unit, unit));
+    let helper = Arc::clone(&several.hooked[1][0]);
+    several.stopped(|others, place| {
+        let (_dead, _) = stopped_flush(&others[0], &helper, |_| true);
+        (0..1000).for_each(|writer| helper.leave(writer).unwrap());
+        flushing(&others[1]).recv_timeout(SOON).unwrap();
+        assert_eq!(used(&others[1]), before + 1, "nothing is left of what it was writing");
+        let mut rng = Rng::new(23);
+        (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
+    });
+}
+
+/// Whoever comes next says it.
+#[test]
+fn what_is_written_stands_in_also_if_its_writer_is_stopped_before_a_root_says_so() {
+    let several = Several::new(3, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    (0..10).for_each(|unit| write(&several.volumes[0], &mut model, unit, unit));
+    let helper = Arc::clone(&several.hooked[1][0]);
+    several.stopped(|others, place| {
+        let (go_on, first) = stopped_flush(&others[0], &helper, is_of_root);
+        flushing(&others[1]).recv_timeout(SOON).unwrap();
+        let mut rng = Rng::new(29);
+        (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
+        drop(go_on);
+        first.recv_timeout(SOON).unwrap();
+    });
+}
+
+/// By then another one may be writing what stands in, under the same number.
+#[test]
+fn who_comes_late_with_what_stands_in_changes_nothing_of_what_others_are_writing() {
+    let several = Several::new(4, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    let (volumes, hooked) = (several.volumes.clone(), several.hooked.clone());
+    (0..10).for_each(|unit| write(&volumes[0], &mut model, unit, unit));
+    let mut late = None;
+    several.stopped(|others, _| late = Some(stopped_flush(&others[0], &hooked[1][0], |_| true)));
+    let (late_goes_on, late_ends) = late.unwrap();
+    (5..15).for_each(|unit| write(&volumes[0], &mut model, unit, 100 + unit));
+    several.stopped(|others, place| {
+        let (go_on, ended) = stopped_flush(&others[1], &hooked[2][0], |_| true);
+        let (go, late) = (late_goes_on, late_ends);
+        drop(go);
+        late.recv_timeout(SOON).unwrap();
+        let waiting = flushing(&others[2]);
+        assert_eq!(waiting.recv_timeout(LONG), Err(RecvTimeoutError::Timeout));
+        drop(go_on);
+        ended.recv_timeout(SOON).unwrap();
+        waiting.recv_timeout(SOON).unwrap();
+        let mut rng = Rng::new(31);
+        (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
+    });
+    model.compare(&several.cut((0, 0), &mut Rng::new(1)), UNITS * 8, "all have gone on");
+}
+
+/// As by one who has found that somebody was dead who has ended it himself, or somebody else has:
+/// it may be for something else by then.
+#[test]
+fn who_comes_late_to_end_what_stands_in_ends_nothing_else() {
+    let several = Several::new(4, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    let (volumes, hooked) = (several.volumes.clone(), several.hooked.clone());
+    write(&volumes[0], &mut model, 0, 1);
+    let (first_goes_on, first) = stopped_flush(&volumes[0], &hooked[0][0], |_| true);
+    volumes[2].flush().unwrap();
+    // As far as others know it is dead.
+    (0..1000).for_each(|writer| hooked[0][0].leave(writer).unwrap());
+    let bytes = model.write(8, 8, 2);
+    let (devices, others) = (hooked.clone(), volumes.clone());
+    let (found, is_found) = channel();
+    in_flush(&hooked[3][0], 1, move || {
+        drop(first_goes_on);
+        first.recv_timeout(SOON).unwrap();
+        others[1].write(8, &bytes).unwrap();
+        let second = stopped_flush(&others[1], &devices[1][0], |_| true);
+        let place = *devices[1][0].last.lock().unwrap();
+        others[2].flush().unwrap();
+        found.send((second, place)).unwrap();
+    });
+    volumes[3].checkpoint().unwrap();
+    let ((go_on, second), place) = is_found.recv_timeout(SOON).unwrap();
+    let mut rng = Rng::new(37);
+    (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
+    drop(go_on);
+    second.recv_timeout(SOON).unwrap();
+}
+
+// --- what the one that is stopped does besides ---------------------------------------------------
+
+/// It does not take itself for dead, whatever it sees of its own locks.
+#[test]
+fn another_thread_of_its_process_does_not_end_what_stands_in_for_it() {
+    let several = Several::new(2, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    (0..10).for_each(|unit| write(&several.volumes[0], &mut model, unit, unit));
+    let again = Arc::clone(&several.volumes[0]);
+    several.stopped(|others, place| {
+        others[0].flush().unwrap();
+        again.checkpoint().unwrap();
+        let mut rng = Rng::new(41);
+        // One that was written before that says so.
+        (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
+    });
+}
+
+/// What another thread has written of its process, behind it, needs nothing that stands in.
+#[test]
+fn what_another_thread_of_its_process_has_written_is_not_waited_for() {
+    let several = Several::new(2, 1, Arrangement::Striped);
+    let mut model = Model::default();
+    write(&several.volumes[0], &mut model, 0, 1);
+    let again = Arc::clone(&several.volumes[0]);
+    let counts = Arc::clone(&several.hooked[0][0].counts);
+    several.stopped(|others, place| {
+        write(&again, &mut model, 1, 2);
+        counts.take();
+        let second = flushing(&again);
+        let since = Instant::now();
+        while counts.writes.load(Ordering::SeqCst) == 0 {
+            assert!(since.elapsed() < SOON);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        flushing(&others[0]).recv_timeout(SOON).unwrap();
+        let mut rng = Rng::new(43);
+        (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
+        drop(second);
+    });
+}
+
+/// They are beside each other only if they are in one segment, also where a unit is left between
+/// them.
+#[test]
+fn packets_on_both_sides_of_a_unit_that_is_left_are_stood_in_for_one_by_one() {
+    for writes in [0, 1] {
+        let several = Several::new(2, 1, Arrangement::Striped);
+        let mut model = Model::default();
+        let (volume, device) = (&several.volumes[0], &several.hooked[0][0]);
+        // The next packet begins a segment.
+        loop {
+            write(volume, &mut model, 0, 1);
+            volume.flush().unwrap();
+            let (at, len) = *device.last.lock().unwrap();
+            if ((at - 65_536) / UNIT + len as u64 / UNIT).is_multiple_of(16) {
+                break;
+            }
+        }
+        // It takes 15 units, and the next one goes elsewhere.
+        (0..14).for_each(|unit| write(volume, &mut model, unit, 2));
+        volume.write(14 * 8, &model.write(14 * 8, 3 * 8, 3)).unwrap();
+        several.stopped_after(writes, |others, place| {
+            let wanted = if writes == 0 { 15 } else { 4 };
+            assert_eq!(place.1 as u64 / UNIT, wanted);
+            others[0].flush().unwrap();
+            let mut rng = Rng::new(47);
+            (0..8).for_each(|_| model.compare(&several.cut(place, &mut rng), UNITS * 8, "a cut"));
+        });
+    }
 }

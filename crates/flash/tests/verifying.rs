@@ -14,11 +14,16 @@ use std::sync::mpsc::channel;
 
 use conquest_flash::device::{Device, Work};
 use conquest_flash::{Damage, Verified, Verifying, Volume, assemble};
+use conquest_format::geometry::STATE_ROOTS;
 use hooked::Hooked;
 use meanwhile::Meanwhile;
 use mirrors::{Mirror, write};
 use opening::Place;
 use volumes::{Model, TestVolume, UNIT, region};
+
+/// Words of the index: the root of the map, and how many units are in use.
+const MAP: u64 = 1;
+const LIVE: u64 = 14;
 
 /// Blocks, how many, whether another copy is right, and whether it was repaired.
 type Found = Vec<(u64, u64, bool, bool)>;
@@ -261,4 +266,36 @@ fn a_superblock_is_repaired_by_the_other_one() {
     [0, last].iter().for_each(|&at| put(at, &[0; 4096]));
     assert_eq!(found(true), [(0, false, false), (last, false, false)]);
     volume.close().unwrap();
+}
+
+/// What it counts is wrong, or what leads to the map.
+#[test]
+fn what_is_wrong_with_the_index_is_told() {
+    let device = volumes::device(64);
+    let body = volumes::body(&device);
+    let file = volumes::region_file(&body);
+    let volume = Volume::recover(volumes::opened(&body, &file), &body).unwrap();
+    volume.write(0, &Model::default().write(0, 80, 1)).unwrap();
+    let index = std::fs::File::from(file);
+    let told = |word: u64| {
+        let at = STATE_ROOTS.bytes() + word * 8;
+        let mut before = [0; 8];
+        index.read_exact_at(&mut before, at).unwrap();
+        let changed = u64::from_le_bytes(before) ^ 1 << 40;
+        index.write_all_at(&changed.to_le_bytes(), at).unwrap();
+        let mut all = Vec::new();
+        let found = &mut |damage| all.push(damage);
+        let how = Verifying { repair: false, found, progress: &mut |_, _| true };
+        let _ = volume.verify(how);
+        index.write_all_at(&before, at).unwrap();
+        all
+    };
+    for (word, what) in [(LIVE, "units in use"), (MAP, "pointer")] {
+        let all = told(word);
+        let is_it = |damage: &Damage| match damage {
+            Damage::Structure { what: found } => found.contains(what),
+            _ => false,
+        };
+        assert!(all.iter().any(is_it), "{what}: {all:?}");
+    }
 }

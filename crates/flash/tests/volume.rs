@@ -460,8 +460,9 @@ fn cleaning_passes_over_what_cannot_be_read_and_says_so() {
     let mut model = Model::default();
     let units = fill(&volume, &mut model);
     volume.flush().unwrap();
-    // What follows each other in the space does so on the device: three of them are damaged.
-    let damaged = [units / 2, units / 2 + 1, units / 2 + 40];
+    // What follows each other in the space does so on the device: several of a segment are damaged,
+    // and one of another one.
+    let damaged = [0, 1, 2, 3, 4, 40].map(|unit| units / 2 + unit);
     let mut bytes = vec![0; device.len() as usize];
     device.read(0, &mut bytes).unwrap();
     for unit in damaged {
@@ -479,7 +480,7 @@ fn cleaning_passes_over_what_cannot_be_read_and_says_so() {
         let bytes = model.write(unit * 8, 8, number);
         volume.write(unit * 8, &bytes).unwrap();
     }
-    assert_eq!(volume.info().unwrap().unreadable, 3);
+    assert_eq!(volume.info().unwrap().unreadable, damaged.len() as u64);
     let mut bytes = vec![0; 4096];
     for unit in 0..units {
         match volume.read(unit * 8, &mut bytes) {
@@ -495,6 +496,30 @@ fn cleaning_passes_over_what_cannot_be_read_and_says_so() {
     }
     assert_eq!(volume.info().unwrap().unreadable, 0);
     model.compare(&volume, units * 8, "written anew");
+}
+
+/// It is passed over, and what is cleaned next can be.
+#[test]
+fn where_nothing_can_be_read_of_what_is_cleaned_first_there_is_space_still() {
+    let device = device(100);
+    let volume = recovered(&device);
+    let mut model = Model::default();
+    let units = fill(&volume, &mut model);
+    volume.flush().unwrap();
+    let mut bytes = vec![0; device.len() as usize];
+    device.read(0, &mut bytes).unwrap();
+    // Half of some segments is damaged, and the other half dies first.
+    for unit in (1..150).step_by(2) {
+        let wanted = model.read(unit * 8, 8);
+        let at = bytes.chunks(4096).position(|found| found == wanted).unwrap() * 4096;
+        device.write(at as u64, &[0xA5; 512]).unwrap();
+    }
+    let mut rng = Rng::new(5);
+    let others = (0..2000).map(|_| 150 + rng.below(units - 150));
+    for unit in (0..150).step_by(2).chain(others) {
+        volume.write(unit * 8, &model.write(unit * 8, 8, units)).unwrap();
+    }
+    assert_eq!(volume.info().unwrap().unreadable, 75);
 }
 
 #[test]
