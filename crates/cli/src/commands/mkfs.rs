@@ -48,8 +48,8 @@ pub(crate) struct Mkfs {
     /// for it (fsync), or always before an operation returns [default: interval=1s].
     #[arg(long, value_name = "interval=TIME|fsync|always")]
     sync: Option<SyncMode>,
-    /// Bytes of RAM that what was read from the volume, or written to it, may take [default: an
-    /// eighth of the RAM].
+    /// Bytes of RAM that what was read from the volume, or written to it, may take [default: a
+    /// sixteenth of the RAM, at most 512M].
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     cache: Option<u64>,
     /// What the core is kept on: auto, ram, battery, dax, disk, logged.

@@ -193,8 +193,8 @@ pub struct NewStore {
     /// store without a volume.
     pub sync: Option<SyncMode>,
     /// Bytes of RAM that what was read from the volume, or written to it, may take, up to 64 GiB;
-    /// none for an eighth of the RAM, and for a store without a volume. They are taken as they are
-    /// used, and for as long as somebody has the store attached.
+    /// none for a sixteenth of the RAM, at most 512 MiB, and for a store without a volume. They are
+    /// taken 2 MiB at a time, and for as long as somebody has the store attached.
     pub cache: Option<u64>,
     /// Most bytes in a regular file, up to 2^63 - 1.
     pub file_size_max: u64,

@@ -27,7 +27,9 @@ pub(crate) type Image = conquest_image::Image<Mapped, OsHost>;
 const PROCESSES: u32 = 256;
 /// Of the machine's RAM the cache of a volume has one part of so many at most, if nobody says more
 /// or less.
-const CACHE_SHARE: u64 = 8;
+const CACHE_SHARE: u64 = 16;
+/// Bytes that it has at most then.
+const CACHE_MOST: u64 = 512 << 20;
 /// Bytes of a volume's file that are written when it is made. The keeper goes on with that as
 /// they are used.
 const WRITTEN: u64 = 64 << 20;
@@ -170,7 +172,10 @@ fn devices(directory: &Path, at: &VolumeAt) -> Vec<PathBuf> {
 
 /// Opens the volume `at` of the store in `directory`.
 pub(crate) fn open(directory: &Path, at: &VolumeAt) -> Result<Volume> {
-    let cache = at.cache.map_or_else(|| Ok(machine::memory()? / CACHE_SHARE), Ok::<_, Error>)?;
+    let cache = match at.cache {
+        Some(bytes) => bytes,
+        None => (machine::memory()? / CACHE_SHARE).min(CACHE_MOST),
+    };
     let options = OpenOptions {
         directory: at.index.clone(),
         processes: PROCESSES,
