@@ -26,8 +26,10 @@ use crate::kinds::CACHED;
 use crate::transfer::Piece;
 use crate::volume::Volume;
 
-/// Most runs: 64 GiB.
-const RUNS_MAX: u64 = 1 << 15;
+/// Most bytes of a cache: more are not used.
+pub const CACHE_MAX: u64 = 64 << 30;
+/// Most runs.
+const RUNS_MAX: u64 = CACHE_MAX / (GROUP_PAGES * PAGE);
 /// Pages of a set.
 const WAYS: u64 = 8;
 /// Sets of a run.

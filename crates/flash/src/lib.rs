@@ -67,6 +67,7 @@ mod writer;
 mod writes;
 mod zeros;
 
+pub use cache::CACHE_MAX;
 pub use check::Finding;
 pub use error::{Error, Result};
 pub use info::{Identity, Info, Member, Segments, Stream, Usage, Wear, Written};

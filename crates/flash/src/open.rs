@@ -54,8 +54,8 @@ pub struct OpenOptions {
     pub directory: PathBuf,
     /// Processes that can have it open at once, at least 2: who makes the index decides.
     pub processes: u32,
-    /// Bytes of its index that are a cache of what was read, at most 64 GiB; 0 for none: who makes
-    /// the index decides. It takes memory as it fills.
+    /// Bytes of its index that are a cache of what was read, at most [`crate::CACHE_MAX`]; 0 for
+    /// none: who makes the index decides. It takes memory 2 MiB at a time, long before it is full.
     pub cache: u64,
     /// Whether a mirrored volume is opened without those of its members that are not named: they
     /// have failed from then on, and what only they have is lost.

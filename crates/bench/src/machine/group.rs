@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A group with so much memory, pages of files included, in which this process is as long as this
 /// is there.
 pub struct Group {
-    root: PathBuf,
+    /// The group in which the process was before.
+    home: PathBuf,
     path: PathBuf,
 }
 
@@ -38,10 +39,11 @@ impl Group {
                      (/sys/fs/cgroup); leave the limit out: --set memory-percent=0"
                 .into(),
         })?;
-        let root = root.to_path_buf();
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let home = home(root, &groups);
         let path = root.join(format!("conquest-bench-{}", std::process::id()));
         fs::create_dir_all(&path).map_err(of(&path))?;
-        let group = Group { root, path };
+        let group = Group { home, path };
         write(&group.path.join(limit), &bytes.to_string())?;
         write(&group.path.join("cgroup.procs"), "0")?;
         Ok(group)
@@ -52,6 +54,18 @@ impl Group {
 fn may_limit(root: &Path, limit: &str) -> bool {
     let controllers = fs::read_to_string(root.join("cgroup.subtree_control")).unwrap_or_default();
     root.join(limit).exists() || controllers.split_whitespace().any(|one| one == "memory")
+}
+
+/// The group below `root` that the text of `/proc/self/cgroup` names; `root` itself, if it can't be
+/// seen from here.
+fn home(root: &Path, groups: &str) -> PathBuf {
+    let named = groups.lines().filter_map(|line| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        let is_it = ["", "memory"].iter().any(|one| controllers.split(',').any(|it| it == *one));
+        is_it.then(|| root.join(group.trim_start_matches('/')))
+    });
+    let mut seen = named.filter(|path| path != root && path.join("cgroup.procs").exists());
+    seen.next().unwrap_or_else(|| root.to_path_buf())
 }
 
 fn of(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
@@ -65,7 +79,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 impl Drop for Group {
     fn drop(&mut self) {
         // Who can't go back stays limited, and the next group says why it can't be made.
-        let _ = write(&self.root.join("cgroup.procs"), "0");
+        let _ = write(&self.home.join("cgroup.procs"), "0");
         let begun = Instant::now();
         while fs::remove_dir(&self.path).is_err() && begun.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
@@ -76,6 +90,19 @@ impl Drop for Group {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_leaves_goes_back_to_where_he_was() {
+        let root = std::env::temp_dir().join(format!("conquest-test-home-{}", std::process::id()));
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::write(root.join("a/b/cgroup.procs"), "").unwrap();
+        let text = "5:cpu:/a\n4:hugetlb,memory:/a/b\n0::/\n";
+        let (there, hidden) = (home(&root, text), home(&root, "4:memory:/c\n0::/\n"));
+        let second = home(&root, "0::/a/b\n");
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(there, root.join("a/b"));
+        assert_eq!((hidden, second), (root, there));
+    }
 
     #[test]
     fn the_first_version_that_is_there_gets_a_group_with_the_limit() {

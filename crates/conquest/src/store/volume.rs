@@ -14,6 +14,7 @@ use super::directory::{self, VOLUME, VOLUME_TWO, partial};
 use super::new::{NewStore, VolumePlace};
 use super::place::Space;
 use super::settings::{Settings, VolumeAt};
+use super::shape::within;
 use super::shape::{shape, with_log};
 use crate::error::failed;
 use crate::{Error, Id, Result, machine};
@@ -45,6 +46,7 @@ pub(crate) fn planned(directory: &Path, new: &NewStore) -> Result<Option<VolumeA
     let Some(place) = &new.volume else {
         return Ok(None);
     };
+    within("bytes of a volume's cache", new.cache.unwrap_or(0), 0, conquest_flash::CACHE_MAX)?;
     let uuid = Id::random().map_err(failed(directory, "ask for random numbers"))?;
     let devices = match place {
         VolumePlace::Auto | VolumePlace::Size(_) => vec![PathBuf::from(free_name(directory))],
