@@ -8,10 +8,15 @@
 //! nothing in it has to be taken away when a unit is written anew, which is elsewhere then, or in
 //! another generation of its segment.
 //!
-//! It consists of runs of 512 pages, each made when it is needed first, of which a table says where
-//! they are; the table's pages are there from the start. The first page of a run has
-//! a tag for each of the others: a number made of place and generation. These are in sets of
-//! [`WAYS`]; a unit can be in any page of one set.
+//! It consists of runs of 512 pages, of which a table says where they are; the table's pages are
+//! there from the start. The first page of a run has a tag for each of the others: a number made of
+//! place and generation. These are in sets of [`WAYS`]; a unit can be in any page of one set.
+//!
+//! Runs are made one by one, as there is more to be kept: one unit of [`PER_RUN`], which its tag
+//! tells, makes another one when it is kept. So nobody counts, and memory is taken as the cache
+//! gets full. Which run a unit belongs to follows from its tag and the number of runs, so that a
+//! new one takes over some of the units of a single other one, and all others stay where they are
+//! (linear hashing: Litwin, VLDB 1980).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,6 +39,8 @@ const RUNS_MAX: u64 = CACHE_MAX / (GROUP_PAGES * PAGE);
 const WAYS: u64 = 8;
 /// Sets of a run.
 const SETS: u64 = (GROUP_PAGES - 1) / WAYS;
+/// Units that are kept, on average, before another run is made: three quarters of what it has.
+const PER_RUN: u64 = SETS * WAYS * 3 / 4;
 
 const _: () = assert!(RUNS_MAX * WORD <= GROUP_PAGES * PAGE && GROUP_PAGES * WORD <= PAGE);
 
@@ -47,9 +54,6 @@ pub(crate) struct Cache {
 /// Where a unit may be.
 #[derive(Clone, Copy)]
 struct Set {
-    /// Where the place of its run stands.
-    hook: Offset,
-    /// The run; none if it is not made yet.
     run: Offset,
     /// First page of the set.
     first: u64,
@@ -57,6 +61,10 @@ struct Set {
 }
 
 impl Set {
+    fn of(tag: u64, run: Offset) -> Set {
+        Set { run, first: (tag >> 8) % SETS * WAYS, tag }
+    }
+
     fn tag_of(self, way: u64) -> Offset {
         self.run.plus((self.first + way) * WORD)
     }
@@ -70,6 +78,24 @@ impl Set {
 fn tag(place: u64, generation: u64) -> u64 {
     let mixed = (place ^ generation.rotate_left(40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) | 1
+}
+
+/// Which of `runs` runs the unit with the tag `tag` belongs to; none if there are none.
+fn run_of(tag: u64, runs: u64) -> Option<u64> {
+    let half = 1 << runs.checked_ilog2()?;
+    let run = (tag >> 32) % (2 * half);
+    Some(if run < runs { run } else { run - half })
+}
+
+/// The run that has had what belongs to the last one of `runs`, before that was made.
+fn split_for(runs: u64) -> Option<u64> {
+    let last = runs.checked_sub(1)?;
+    Some(last - (1 << last.checked_ilog2()?))
+}
+
+/// Whether another run is made when the unit with the tag `tag` is kept.
+fn makes_room(tag: u64) -> bool {
+    (tag >> 1).is_multiple_of(PER_RUN)
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
@@ -93,12 +119,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(())
     }
 
-    /// Reads `pieces`, which follow each other, from the cache as far as they are there, and
-    /// otherwise from the devices: then they are kept.
+    /// Reads `pieces`, which follow each other, from the region as far as they are there, and
+    /// otherwise from the devices: then they are kept in the cache.
     pub(crate) fn read_by_cache(&self, pieces: &[Piece], into: &mut [u8]) -> Result<()> {
-        if !self.has_cache() {
-            return self.read_now(pieces, into);
-        }
         let (mut left, mut done) = (pieces, 0);
         while let [piece, others @ ..] = left {
             let len = self.bytes_of(piece);
@@ -127,18 +150,26 @@ impl<M: Memory, H: Host> Volume<M, H> {
         (piece.len * self.layout.unit) as usize
     }
 
-    /// The set for the unit at `place`.
-    fn set_of(&self, place: u64, generation: u64) -> Option<Set> {
-        let tag = tag(place, generation);
-        let run = (tag >> 32).checked_rem(self.core.noted(Noted::CacheRuns).min(RUNS_MAX))?;
-        let hook = Offset::new(self.core.noted(Noted::CacheTable)).plus(run * WORD);
+    /// Runs that there are.
+    fn made(&self) -> u64 {
+        self.core.noted(Noted::CacheMade).min(RUNS_MAX)
+    }
+
+    /// Where the place of run `run` stands.
+    fn hook(&self, run: u64) -> Offset {
+        Offset::new(self.core.noted(Noted::CacheTable)).plus(run * WORD)
+    }
+
+    /// The set for the unit with the tag `tag`, if there is one by now.
+    fn set_of(&self, tag: u64) -> Option<Set> {
+        let hook = self.hook(run_of(tag, self.made())?);
         let run = Offset::new(self.core.memory().load(hook, Ordering::Acquire));
-        Some(Set { hook, run, first: (tag >> 8) % SETS * WAYS, tag })
+        (!run.is_none()).then(|| Set::of(tag, run))
     }
 
     /// The page of the cache that seems to have the unit that was at `place`.
     fn cached(&self, place: u64, generation: u64) -> Option<Offset> {
-        let set = self.set_of(place, generation).filter(|set| !set.run.is_none())?;
+        let set = self.set_of(tag(place, generation))?;
         let memory = self.core.memory();
         let is_it = |way: &u64| memory.load(set.tag_of(*way), Ordering::Acquire) == set.tag;
         (0..WAYS).find(is_it).map(|way| set.page_of(way))
@@ -150,11 +181,14 @@ impl<M: Memory, H: Host> Volume<M, H> {
         found.is_some_and(|found| self.cached(found.place, found.generation).is_some())
     }
 
-    /// Copies `piece` from the cache, if all of it is there, and is right.
+    /// Copies `piece` from the region, if all of it is there, and is right.
     fn find_piece(&self, piece: &Piece, into: &mut [u8]) -> bool {
         let Some(found) = piece.found.as_ref().filter(|found| found.inline.is_none()) else {
             return false;
         };
+        if self.read_from_ring(found, into) {
+            return true;
+        }
         let units = into.chunks_mut(self.layout.unit as usize);
         let are_there = (found.place..).zip(units).all(|(place, unit)| {
             let page = self.cached(place, found.generation);
@@ -183,45 +217,96 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     fn keep_unit(&self, place: u64, generation: u64, unit: &[u8]) {
-        let Some(mut set) = self.set_of(place, generation) else {
+        let tag = tag(place, generation);
+        let made = self.made();
+        if made < self.core.noted(Noted::CacheRuns).min(RUNS_MAX) && (made == 0 || makes_room(tag))
+        {
+            // Without memory for it the others have to do.
+            let (Ok(()) | Err(_)) = self.make_run(made);
+        }
+        let Some(set) = self.set_of(tag) else {
             return;
         };
-        if set.run.is_none() {
-            // Without memory for it there is no cache.
-            let made = self.make_run(set.hook).ok();
-            let Some(now) = made.and_then(|()| self.set_of(place, generation)) else {
-                return;
-            };
-            set = now;
-        }
         let memory = self.core.memory();
         let tag_in = |way| memory.load(set.tag_of(way), Ordering::Relaxed);
-        if (0..WAYS).any(|way| tag_in(way) == set.tag) {
+        if (0..WAYS).any(|way| tag_in(way) == tag) {
             return;
         }
         let turn = || self.cache.turn.fetch_add(1, Ordering::Relaxed) % WAYS;
         let way = (0..WAYS).find(|&way| tag_in(way) == 0).unwrap_or_else(turn);
         // A region that has failed says so elsewhere.
-        let _kept = self.core.store_hint(set.tag_of(way), set.tag, set.page_of(way), unit);
+        let _kept = self.core.store_hint(set.tag_of(way), tag, set.page_of(way), unit);
     }
 
-    /// Makes the run whose place is to stand at `hook`, unless somebody has.
-    fn make_run(&self, hook: Offset) -> Result<()> {
-        self.core.run(|tx| {
+    /// Makes run number `made`, unless somebody has, and gives it what belongs there.
+    fn make_run(&self, made: u64) -> Result<()> {
+        let run = self.core.run(|tx| {
             tx.lock(LOCK, Mode::Exclusive)?;
-            if tx.get(hook) != 0 {
-                return Ok(());
+            if tx.noted(Noted::CacheMade) != made {
+                return Ok(None);
             }
             let mut pages = tx.alloc_run(CACHED, GROUP_PAGES, None)?;
             tx.append(&mut pages, &[0; PAGE as usize])?;
-            let made = tx.finish_run(pages);
-            tx.set(hook, made.bytes())
+            let run = tx.finish_run(pages);
+            tx.set(self.hook(made), run.bytes())?;
+            tx.set(self.core.noted_at(Noted::CacheMade), made + 1)?;
+            Ok(Some(run))
         })?;
+        if let (Some(to), Some(from)) = (run, split_for(made + 1)) {
+            let from = Offset::new(self.core.memory().load(self.hook(from), Ordering::Acquire));
+            self.split_run(from, to, made + 1);
+        }
         Ok(())
+    }
+
+    /// Moves the units of the run at `from` that belong to the one at `to`, the last of `runs`.
+    /// Others may replace them meanwhile: then what is moved is not what its tag says, as ever.
+    fn split_run(&self, from: Offset, to: Offset, runs: u64) {
+        let memory = self.core.memory();
+        let mut unit = [0; PAGE as usize];
+        for index in 0..SETS * WAYS {
+            let (tag_at, page_at) = (index * WORD, (1 + index) * PAGE);
+            let tag = memory.load(from.plus(tag_at), Ordering::Acquire);
+            if tag != 0 && run_of(tag, runs) == Some(runs - 1) {
+                memory.read(from.plus(page_at), &mut unit);
+                // A region that has failed says so elsewhere.
+                let _moved = self
+                    .core
+                    .store_hint(to.plus(tag_at), tag, to.plus(page_at), &unit)
+                    .and_then(|()| self.core.store_hint(from.plus(tag_at), 0, from, &[]));
+            }
+        }
     }
 }
 
 /// Runs of a cache of `bytes`, for units of `unit` bytes: none unless these are pages.
 pub(crate) fn runs_of(bytes: u64, unit: u64) -> u64 {
     if unit == PAGE { (bytes / (GROUP_PAGES * PAGE)).min(RUNS_MAX) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each new run takes units of the one that is split for it only.
+    #[test]
+    fn what_a_new_run_does_not_get_stays_where_it_is() {
+        let tags: Vec<u64> = (0..4000).map(|place| tag(place, place % 7)).collect();
+        assert!(tags.iter().all(|&tag| run_of(tag, 0).is_none() && run_of(tag, 1) == Some(0)));
+        assert_eq!((split_for(0), split_for(1)), (None, None));
+        for runs in 2..100 {
+            let split = split_for(runs).unwrap();
+            let mut moved = 0;
+            for &tag in &tags {
+                let (before, now) = (run_of(tag, runs - 1).unwrap(), run_of(tag, runs).unwrap());
+                assert!(now == before || before == split && now == runs - 1, "{runs}");
+                moved += usize::from(now != before);
+            }
+            // About half of them.
+            let rest = tags.iter().filter(|&&tag| run_of(tag, runs) == Some(split)).count();
+            assert!(moved.abs_diff(rest) < 300 && moved > 0, "{runs}: {moved} and {rest}");
+        }
+        let makers = (0..400_000).filter(|&place| makes_room(tag(place, 1))).count() as u64;
+        assert!(makers.abs_diff(400_000 / PER_RUN) < 200, "{makers}");
+    }
 }

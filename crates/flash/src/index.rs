@@ -18,7 +18,7 @@ use crate::layout::Layout;
 /// The lock.
 pub(crate) const LOCK: u32 = 0;
 /// What this program makes and understands.
-pub(crate) const VERSION: u64 = 6;
+pub(crate) const VERSION: u64 = 7;
 /// Packets that the region keeps: each until it is on the device.
 pub(crate) const RING: u64 = 32;
 
@@ -157,8 +157,10 @@ pub(crate) enum Noted {
     Life = 32,
     /// Runs that the cache can have.
     CacheRuns = 288,
-    /// The page with the places of those that it has.
+    /// The pages with the places of those that it has.
     CacheTable,
+    /// How many it has.
+    CacheMade,
     /// Which device the first member is, of those that were it, plus 1; 0 if nobody has it.
     Stamps = 320,
     /// The first of the stand-ins.

@@ -5,7 +5,7 @@ use conquest_format::{Offset, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
-use crate::index::{LOCK, Of, Slot, Use, Word, Words, packet_of};
+use crate::index::{LOCK, Of, RING, Slot, Use, Word, Words, packet_of};
 use crate::map::Extent;
 use crate::volume::Volume;
 use crate::{Error, Result};
@@ -91,6 +91,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
         if view.segment(segment, Of::Last) < written {
             return None;
         }
+        self.in_ring(view, place, segment, written)
+    }
+
+    /// Where the unit at `place` of a segment of the stream is in the region, if it is in one of
+    /// the packets from `first` on that are still there.
+    fn in_ring(&self, view: &impl Words, place: u64, segment: u64, first: u64) -> Option<Offset> {
         let (open, _) = packet_of(view.root(Word::End));
         // Packets of one segment stand in it in the order of their numbers.
         let has = |&number: &u64| {
@@ -99,13 +105,31 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 && self.layout.segment_of(first) == segment
                 && first <= place
         };
-        let number = (written..=open).rev().take(crate::index::RING as usize).find(has)?;
+        let number = (first..=open).rev().take(RING as usize).find(has)?;
         let within = place.saturating_sub(view.packet(number, Slot::Place));
         if within > self.layout.payload_units() {
             // A torn look.
             return None;
         }
         Some(Offset::new(view.packet(number, Slot::Data)).plus(within * self.layout.unit))
+    }
+
+    /// Copies what is at `found` from the packet with which it was written, if that is still in the
+    /// region: so what was written last need not be read. Whether it is what was written there.
+    pub(crate) fn read_from_ring(&self, found: &Found, into: &mut [u8]) -> bool {
+        let segment = self.layout.segment_of(found.place);
+        let (open, _) = packet_of(self.core.root(Word::End));
+        let oldest = open.saturating_sub(RING - 1);
+        if self.core.usage(segment).0 != Use::Stream
+            || self.core.segment(segment, Of::Last) < oldest
+        {
+            return false;
+        }
+        self.in_ring(&*self.core, found.place, segment, oldest).is_some_and(|at| {
+            // It may be given to another packet meanwhile.
+            self.core.memory().read(at, into);
+            self.is_what_was(found, into)
+        })
     }
 
     /// Reads whole units from `unit` on.

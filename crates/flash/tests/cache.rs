@@ -4,7 +4,7 @@
 
 mod opening;
 
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use conquest_flash::{Error, OpenOptions};
 use conquest_testkit::Rng;
@@ -249,4 +249,63 @@ fn what_is_read_once_is_not_kept() {
     let refused = volume.read_once(u64::MAX - 7, &mut [0; 2 * UNIT]);
     assert!(matches!(refused, Err(Error::Range { .. })), "{refused:?}");
     volume.close().unwrap();
+}
+
+/// Bytes that the index of `volume` takes.
+fn taken(volume: &opening::TestVolume) -> u64 {
+    std::fs::metadata(volume.index().unwrap()).unwrap().blocks() * 512
+}
+
+#[test]
+fn the_cache_takes_memory_as_it_gets_full() {
+    const UNITS: u64 = 1536;
+    let mut place = filled(UNITS);
+    place.options.cache = 64 << 20;
+    let volume = place.open().unwrap();
+    let mut one = vec![0; UNIT];
+    let before = taken(&volume);
+    // Far apart, so that they would be anywhere.
+    for unit in (0..UNITS).step_by(200) {
+        volume.read(unit * PER_UNIT, &mut one).unwrap();
+    }
+    let few = taken(&volume) - before;
+    assert!(few <= 5 << 20, "{few} bytes for 8 units");
+    // What is kept while runs are made stays.
+    for _ in 0..2 {
+        for unit in 0..UNITS {
+            volume.read(unit * PER_UNIT, &mut one).unwrap();
+            assert!(one == unit_of(unit, 1), "unit {unit}");
+        }
+    }
+    let all = taken(&volume) - before;
+    assert!((UNITS * 4096..4 * UNITS * 4096).contains(&all), "{all} bytes for {UNITS} units");
+    let file = std::fs::File::options().write(true).open(&place.paths[0]).unwrap();
+    let len = file.metadata().unwrap().len() as usize;
+    file.write_all_at(&vec![9; len], 0).unwrap();
+    let is_there = |unit: &u64| volume.read(unit * PER_UNIT, &mut vec![0; UNIT]).is_ok();
+    let kept = (0..UNITS).filter(is_there).count() as u64;
+    assert!(kept * 10 > UNITS * 9, "{kept} of {UNITS}");
+}
+
+#[test]
+fn what_was_written_last_is_not_read_from_the_devices() {
+    let place = place(64, 0);
+    let volume = place.open().unwrap();
+    // With its record, so that one write makes it durable.
+    volume.write(0, &unit_of(0, 1)).unwrap();
+    volume.flush().unwrap();
+    damage(&place, &unit_of(0, 1));
+    let mut one = vec![0; UNIT];
+    volume.look_at(0, &mut one).unwrap();
+    assert!(one == unit_of(0, 1));
+    // Who looks for damage looks at the devices.
+    assert_eq!(volume.check().unwrap().len(), 1);
+    // So many that what is kept of the stream is the last of them.
+    for number in 1..400 {
+        volume.write(number * PER_UNIT, &unit_of(number, 1)).unwrap();
+        volume.flush().unwrap();
+        volume.read(number * PER_UNIT, &mut one).unwrap();
+        assert!(one == unit_of(number, 1));
+    }
+    assert!(volume.read(0, &mut one).is_err());
 }
