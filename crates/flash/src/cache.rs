@@ -119,9 +119,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(())
     }
 
-    /// Reads `pieces`, which follow each other, from the region as far as they are there, and
-    /// otherwise from the devices: then they are kept in the cache.
+    /// Reads `pieces`, which follow each other, from the cache as far as they are there, and
+    /// otherwise from the devices: then they are kept.
     pub(crate) fn read_by_cache(&self, pieces: &[Piece], into: &mut [u8]) -> Result<()> {
+        if !self.has_cache() {
+            return self.read_now(pieces, into);
+        }
         let (mut left, mut done) = (pieces, 0);
         while let [piece, others @ ..] = left {
             let len = self.bytes_of(piece);
@@ -181,14 +184,11 @@ impl<M: Memory, H: Host> Volume<M, H> {
         found.is_some_and(|found| self.cached(found.place, found.generation).is_some())
     }
 
-    /// Copies `piece` from the region, if all of it is there, and is right.
+    /// Copies `piece` from the cache, if all of it is there, and is right.
     fn find_piece(&self, piece: &Piece, into: &mut [u8]) -> bool {
         let Some(found) = piece.found.as_ref().filter(|found| found.inline.is_none()) else {
             return false;
         };
-        if self.read_from_ring(found, into) {
-            return true;
-        }
         let units = into.chunks_mut(self.layout.unit as usize);
         let are_there = (found.place..).zip(units).all(|(place, unit)| {
             let page = self.cached(place, found.generation);

@@ -11,7 +11,7 @@ use crate::layout::INLINE;
 use crate::map::Extent;
 use crate::segments::{FAILURES_MAX, Room, Temperature};
 use crate::stream::UNFLUSHED_MAX;
-use crate::transfer::digests;
+use crate::transfer::{self, Found, digests};
 use crate::volume::Volume;
 use crate::writer::Hold;
 use crate::{Error, Result};
@@ -270,14 +270,18 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Reads a unit, and says where it was.
     fn read_unit(&self, unit: u64, into: &mut [u8]) -> Result<Option<(u64, u64)>> {
-        let at = |pieces: &[crate::transfer::Piece]| {
-            let found = pieces.first().and_then(|piece| piece.found.as_ref());
-            found.map(|found| (found.place, found.generation))
-        };
+        let found =
+            |pieces: Vec<transfer::Piece>| pieces.into_iter().next().and_then(|piece| piece.found);
+        let at = |found: &Found| (found.place, found.generation);
+        self.check_health()?;
         loop {
-            let before = at(&self.look(unit, 1)?);
-            self.read_units(unit, into)?;
-            if at(&self.look(unit, 1)?) == before {
+            let before = found(self.look(unit, 1)?);
+            let is_read = before.as_ref().is_some_and(|found| self.read_from_ring(found, into));
+            if !is_read {
+                self.read_units(unit, into)?;
+            }
+            let before = before.as_ref().map(at);
+            if found(self.look(unit, 1)?).as_ref().map(at) == before {
                 return Ok(before);
             }
         }
