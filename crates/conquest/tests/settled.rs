@@ -418,7 +418,7 @@ fn a_keeper_trims_what_nobody_needs() {
     let files = store.files().unwrap();
     files.remove_file("/0").unwrap();
     let limit = Instant::now() + Duration::from_secs(60);
-    while store.fs().has_untrimmed().unwrap() {
+    while store.fs().has_due().unwrap() {
         assert!(Instant::now() < limit, "nothing is trimmed");
         std::thread::sleep(Duration::from_millis(10));
     }

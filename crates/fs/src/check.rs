@@ -58,7 +58,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         while let Some((file, parent)) = check.left.pop() {
             self.check_directory(&mut check, file, parent)?;
         }
-        for list in [List::Untrimmed, List::Unused] {
+        for list in [List::Due, List::Unused] {
             self.check_list(&mut check, list)?;
         }
         for word in self.core().orphans() {
@@ -76,7 +76,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Notes the chunks on `list` that no file has.
     fn check_list(&self, check: &mut Check, list: List) -> Result<()> {
         self.read(0, |view| {
-            for at in chunk::members(view, list, usize::MAX)? {
+            for at in chunk::members(view, list, usize::MAX, |_| true)? {
                 let chunk = chunk::load(view, at)?;
                 if chunk.inode == 0 {
                     check.reachable.object(at);

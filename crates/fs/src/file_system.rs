@@ -412,6 +412,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 }
                 Ok(Attempt::Prepared) => self.commit(tx)?,
                 Err(Error::Core(conquest_pm::Error::Again)) => drop(tx),
+                Err(error @ Error::Core(conquest_pm::Error::NoSpace { .. })) => {
+                    drop(tx);
+                    if !self.push_for_room()? {
+                        return Err(error);
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }

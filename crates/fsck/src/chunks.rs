@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use conquest_format::fs::chunk::{BLOCKS_MAX, BLOCKS_MIN, Chunk, LAST, word};
+use conquest_format::fs::chunk::{BLOCKS_MAX, BLOCKS_MIN, Chunk, LAST, WHOLE, word};
 use conquest_format::fs::{CHUNK, root};
 use conquest_format::inode::Inode;
 use conquest_format::{Offset, WORD, pointer};
@@ -68,14 +68,14 @@ pub(crate) fn check<V: View + ?Sized>(check: &mut Check<'_, V>) {
     let word = |check: &Check<'_, V>, index| check.bytes.load(root_word(index));
     let blocks = word(check, root::CHUNK_BLOCKS);
     let is_possible = (BLOCKS_MIN..=BLOCKS_MAX).contains(&blocks) && blocks.is_power_of_two();
-    let lists = [root::THRESHOLD, root::NEXT_CHUNK, root::UNTRIMMED, root::UNUSED];
+    let lists = [root::THRESHOLD, root::NEXT_CHUNK, root::DUE, root::UNUSED];
     let others = lists.into_iter().chain([root::MARK, root::NEXT_MARK]);
     let is_without = blocks == 0 && others.into_iter().all(|index| word(check, index) == 0);
     if !is_possible && !is_without {
         let expected = "a power of two from 2^21 to 2^51, or 0 if there is no volume";
         check.find(Code::RootChunks, 0, root_word(root::CHUNK_BLOCKS), expected, Hex(blocks));
     }
-    check_list(check, root::UNTRIMMED);
+    check_list(check, root::DUE);
     check_list(check, root::UNUSED);
     let missing = check.chunks_of_volume.found.iter().filter(|(_, (_, is_listed))| *is_listed);
     for at in missing.map(|(at, _)| *at).collect::<Vec<_>>() {
@@ -88,7 +88,8 @@ pub(crate) fn check<V: View + ?Sized>(check: &mut Check<'_, V>) {
 fn check_list<V: View + ?Sized>(check: &mut Check<'_, V>, head: u64) {
     let mut hook = root_word(head);
     loop {
-        let word = check.bytes.load(hook);
+        let flags = if hook == root_word(head) || head == root::UNUSED { 0 } else { WHOLE };
+        let word = check.bytes.load(hook) & !flags;
         if word == 0 && hook == root_word(head) || word == LAST && hook != root_word(head) {
             return;
         }

@@ -209,6 +209,14 @@ impl<M: Memory, H: Host> Core<M, H> {
         })
     }
 
+    /// Whether fewer than `pages` pages are free, of all that the region can have.
+    pub fn is_free_below(&self, pages: u64) -> bool {
+        let most = self.geometry.shape().max_groups;
+        // All pages of groups that are not there yet are free: mostly there is nothing to count.
+        most.saturating_sub(self.groups()) * GROUP_PAGES < pages
+            && (most * GROUP_PAGES).saturating_sub(self.pages_used()) < pages
+    }
+
     fn no_space(&self, pages: u64) -> Error {
         let total = self.geometry.shape().max_groups * GROUP_PAGES;
         let free = (self.groups() * GROUP_PAGES).saturating_sub(self.pages_used());

@@ -59,6 +59,8 @@ pub struct Tx<'c, M: Memory, H: Host> {
     pages: i64,
     /// Pages that are to stay free.
     kept_free: u64,
+    /// Whether the pages that it fills are soon somewhere else.
+    pub(crate) pages_pass: bool,
     interruptible: bool,
     emptied: [Option<u64>; EMPTIED_MAX],
     /// The number of groups that becomes durable with this record, 0 if none does.
@@ -161,6 +163,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             held_used: 0,
             pages: 0,
             kept_free: 0,
+            pages_pass: false,
             interruptible,
             emptied: [None; EMPTIED_MAX],
             groups: 0,
@@ -329,6 +332,13 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// The limit is soft: what other transactions have staged is not known.
     pub fn keep_free(&mut self, pages: u64) {
         self.kept_free = pages;
+    }
+
+    /// The pages that this transaction fills are soon somewhere else, so they do not count among
+    /// those that somebody has to make durable when they are many
+    /// ([`Core::passing_pages`](crate::Core::passing_pages)).
+    pub fn pages_pass(&mut self) {
+        self.pages_pass = true;
     }
 
     /// Whether `pages` more pages leave free what is to stay so.

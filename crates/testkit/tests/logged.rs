@@ -486,3 +486,30 @@ fn one_who_is_stopped_anywhere_neither_waits_nor_loses_anything() {
         assert!(store > 30, "{op:?}: {store}");
     }
 }
+
+/// What is named and freed between two cuts is nobody's, and is not written.
+#[test]
+fn pages_that_are_freed_before_they_are_durable_are_not_written() {
+    become_actor(0);
+    let Prepared { memory, world, state } = prepared();
+    let core = attach(DyingMemory::counting(memory.actor(0)), &world, 0).unwrap();
+    let push = |id, pages| Op::Push { list: 0, id, pages };
+    let pages_of = |ops: &[Op]| {
+        for &op in ops {
+            assert!(shelf::perform(&core, 0, op).unwrap());
+        }
+        let before = done(&core);
+        state.begun.lock().unwrap()[0] = before[0];
+        let sealed = core.seal(core.durable(), Copied::new()).unwrap().unwrap();
+        let heap = core.geometry().page(0);
+        let count = sealed.pages.keys().filter(|at| **at >= heap).count();
+        assert!(put(&core, &state, sealed, before).unwrap());
+        count
+    };
+    assert_eq!(pages_of(&[push(1, 3), push(2, 2)]), 5);
+    assert_eq!(pages_of(&[push(3, 4), Op::Pop { list: 0 }]), 0);
+    // Those that were durable before are free now, and some of them are used again.
+    assert_eq!(pages_of(&[Op::Pop { list: 0 }, push(4, 1), Op::Pop { list: 0 }, push(5, 2)]), 2);
+    assert_eq!(pages_of(&[push(6, 1), push(7, 3), Op::Pop { list: 0 }, push(8, 3)]), 4);
+    compare(&state).unwrap();
+}

@@ -237,11 +237,18 @@ impl Keeper<'_> {
         let (mut looked, mut idle, mut is_asked) = (Instant::now(), 0, false);
         while idle < LOOKS && !is_asked {
             is_asked = core.await_leave(interval.min(LOOK));
-            if matches!(self.store.sync_mode(), Some(SyncMode::Interval(_))) {
+            let is_look = looked.elapsed() >= LOOK;
+            let makes_durable = matches!(self.store.sync_mode(), Some(SyncMode::Interval(_)));
+            if makes_durable || is_look {
+                // What there is then goes with the core's image.
+                let limit = Instant::now() + interval;
+                self.store.fs().push_due(|| Instant::now() > limit)?;
+            }
+            if makes_durable {
                 self.backing.sync(core)?;
                 self.store.fs().trim_chunks()?;
             }
-            if looked.elapsed() >= LOOK {
+            if is_look {
                 looked = Instant::now();
                 self.checkpoint_if_long()?;
                 self.volume.write_zeros_ahead(ZEROS_AHEAD)?;
@@ -250,6 +257,7 @@ impl Keeper<'_> {
                 idle = if is_needed { 0 } else { idle + 1 };
             }
         }
+        self.store.fs().push_due(|| false)?;
         self.backing.sync(core)?;
         self.store.fs().trim_chunks()?;
         self.backing.sync(core)?;

@@ -4,14 +4,14 @@
 //! byte `x` of the file is byte `x` of the chunk. A file keeps its chunk as long as its inode is
 //! there.
 //!
-//! A chunk may be on one of two lists, that of those where something is to be trimmed and that of
-//! those that nobody needs. Their order is no matter, so the checksum does not cover the word that
-//! leads on.
+//! A chunk may be on one of two lists, that of those of which something is to be trimmed, or to be
+//! pushed, and that of those that nobody needs. Their order is no matter, so the checksum does not
+//! cover the word that leads on.
 //!
 //! | word | field |
 //! | --- | --- |
 //! | 0 | number |
-//! | 1 | list: 0 if it is on none, [`LAST`] if no other follows, or a pointer word to the next |
+//! | 1 | list: 0 if it is on none, [`LAST`] if no other follows, or a pointer word to the next; with [`WHOLE`] |
 //! | 2 | number of the inode that has it, 0 if none has |
 //! | 3 | generation of that inode |
 //! | 4 | end: pages of the file of which the volume is asked; what it has past these is nothing |
@@ -27,6 +27,8 @@ pub const WORDS: usize = 8;
 pub const SIZE: u64 = WORDS as u64 * WORD;
 /// The list word of the last one on a list: no pointer word.
 pub const LAST: u64 = 1;
+/// Set in the list word of one on the first list of which nothing is to be trimmed.
+pub const WHOLE: u64 = 2;
 /// Least blocks of a chunk: 1 GiB.
 pub const BLOCKS_MIN: u64 = 1 << 21;
 /// Most blocks of a chunk: 1 EiB.
@@ -96,6 +98,15 @@ impl Chunk {
             return Err(word::ALLOCATED);
         }
         Ok(Chunk { number, list, inode, generation, end, allocated, version })
+    }
+}
+
+impl Chunk {
+    /// Whether it is on the first list because something of it is to be trimmed; or on the other
+    /// one, if no inode has it.
+    #[must_use]
+    pub const fn is_to_be_trimmed(&self) -> bool {
+        self.list != 0 && self.list & WHOLE == 0
     }
 }
 

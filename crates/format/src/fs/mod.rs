@@ -38,8 +38,8 @@ pub mod root {
     pub const CHUNK_BLOCKS: u64 = 7;
     /// Number of the chunk that comes next.
     pub const NEXT_CHUNK: u64 = 8;
-    /// The first [chunk](super::chunk) of those that have something to be trimmed.
-    pub const UNTRIMMED: u64 = 9;
+    /// The first [chunk](super::chunk) of those that have something to be trimmed or pushed.
+    pub const DUE: u64 = 9;
     /// The first chunk of those that nobody needs.
     pub const UNUSED: u64 = 10;
     /// The [mark](crate::mark) that the volume was last seen to have; 0 if it has none.

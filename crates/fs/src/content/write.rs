@@ -20,7 +20,7 @@ use crate::content::tree::{self, Way};
 use crate::content::{Freed, IN_PLACE_MAX, Piece, part_of_run, piece};
 use crate::error::corrupt;
 use crate::inode::{Draft, FileId};
-use crate::large::{DIRECT_MIN, chunk, far_edges, is_full, is_too_full};
+use crate::large::{DIRECT_MIN, Why, chunk, far_edges};
 use crate::locks::Wait;
 use crate::open::OpenFile;
 use crate::placement::{MAGIC, is_program};
@@ -124,6 +124,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         loop {
             match self.try_write(who, file, begin, fill, is_clear) {
                 Err(Error::Core(conquest_pm::Error::Again)) => {}
+                Err(error) if is_no_space(&error) && self.push_for_room()? => {}
                 Err(error) => return Err(error),
                 Ok(Written::All(start, len, is_full)) => {
                     if is_full {
@@ -171,7 +172,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
         }
         let limit = self.limit_of(&draft.inode);
-        if is_too_full(&draft) && draft.inode.size > limit {
+        if self.is_too_full(&draft) && draft.inode.size > limit {
             return Ok(Written::Full);
         }
         let is_large = matches!(draft.inode.content, Content::Large { .. });
@@ -184,6 +185,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let change = write_open(who, &draft.rules())?;
         apply(&mut tx, &mut draft, change)?;
+        if let Content::Large { chunk: at, .. } = draft.inode.content {
+            tx.pages_pass();
+            if draft.inode.size.max(start + most) > limit && chunk::load(&tx, at)?.list == 0 {
+                chunk::note_due(&mut tx, at, Why::Push)?;
+            }
+        }
         let mut left = patch.until(start + most);
         let mut done = start;
         let mut full = false;
@@ -197,7 +204,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             Ok(left.len() == 0)
         });
         let (len, is_full) = match written {
-            Ok(draft) => (most, is_full(&draft)),
+            Ok(draft) => (most, self.is_full(&draft)),
             // What is done stays, and the rest is told to be missing.
             Err(_) if done > start => (done - start, false),
             Err(error) => return Err(error),

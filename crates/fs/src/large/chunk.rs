@@ -3,7 +3,7 @@
 //! The lock of its file guards a chunk, but for its list word; the lock of the lists guards that of
 //! every chunk, the lists, and chunks that no file has.
 
-use conquest_format::fs::chunk::{Chunk, LAST, WORDS, first, word};
+use conquest_format::fs::chunk::{Chunk, LAST, WHOLE, WORDS, first, word};
 use conquest_format::fs::{CHUNK, root};
 use conquest_format::inode::Content;
 use conquest_format::kind::Kind;
@@ -28,16 +28,25 @@ impl Object for ChunkObject {
 /// The lists, by the numbers of the root words that lead to their first chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum List {
-    /// Something of it is to be trimmed.
-    Untrimmed,
+    /// Something of it is to be trimmed, or pushed.
+    Due,
     /// Nobody needs it, and nothing is there.
     Unused,
+}
+
+/// Why a chunk is on the first list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Why {
+    /// Something is to be trimmed.
+    Trim,
+    /// Its file has pages in the core.
+    Push,
 }
 
 impl List {
     fn head(self) -> Offset {
         root_word(match self {
-            List::Untrimmed => root::UNTRIMMED,
+            List::Due => root::DUE,
             List::Unused => root::UNUSED,
         })
     }
@@ -87,7 +96,8 @@ pub(crate) fn store<M: Memory, H: Host>(
     Ok(())
 }
 
-/// Stages that the file of `draft`, whose content is nothing or a tree, is large.
+/// Stages that the file of `draft`, whose content is nothing or a tree, is large: what it has in
+/// the core is to be pushed.
 pub(crate) fn give<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
     draft: &mut Draft,
@@ -96,7 +106,7 @@ pub(crate) fn give<M: Memory, H: Host>(
     let (root, height) = draft.inode.content.tree().unwrap_or((0, 0));
     let chunk = take(tx, draft.file, chunk_blocks)?;
     draft.inode.content = Content::Large { root, height, chunk };
-    Ok(())
+    note_due(tx, chunk, Why::Push)
 }
 
 /// Stages that `file` has a chunk that nobody has: where that is.
@@ -139,7 +149,7 @@ pub(crate) fn retire<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, draft: &Draft) -
     let chunk = load(tx, at)?;
     let version = chunk.version + 1;
     store(tx, at, &Chunk { inode: 0, generation: 0, version, ..chunk })?;
-    push(tx, List::Untrimmed, at)
+    note_due(tx, at, Why::Trim)
 }
 
 /// Stages that the volume is asked for no more of the file of `draft`, which gets another size,
@@ -154,22 +164,46 @@ pub(crate) fn shorten<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, draft: &Draft) 
     // How many are allocated is counted when the rest is trimmed.
     let (allocated, version) = (chunk.allocated.min(end), chunk.version + 1);
     store(tx, at, &Chunk { end, allocated, version, ..chunk })?;
-    if end < chunk.end { push(tx, List::Untrimmed, at) } else { Ok(()) }
+    if end < chunk.end { note_due(tx, at, Why::Trim) } else { Ok(()) }
 }
 
-/// Stages that the chunk at `at` is on `list`, unless it is on one already.
-pub(crate) fn push<M: Memory, H: Host>(
+/// Stages that the chunk at `at` is on the first list.
+pub(crate) fn note_due<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
-    list: List,
     at: Offset,
+    why: Why,
 ) -> Result<()> {
     tx.lock(lists_lock(tx.core()), Mode::Exclusive)?;
     let place = at.plus(word::LIST);
-    if tx.get(place) != 0 {
-        return Ok(());
+    match (tx.get(place), why) {
+        (0, Why::Trim) => put_on(tx, List::Due, at, 0),
+        (0, Why::Push) => put_on(tx, List::Due, at, WHOLE),
+        (found, Why::Trim) if found & WHOLE != 0 => Ok(tx.set(place, found & !WHOLE)?),
+        _ => Ok(()),
     }
+}
+
+/// Stages that of the chunk at `at`, which is on the first list, nothing is to be trimmed any more,
+/// but its file has pages in the core.
+pub(crate) fn note_trimmed<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, at: Offset) -> Result<()> {
+    let place = at.plus(word::LIST);
+    Ok(tx.set(place, tx.get(place) | WHOLE)?)
+}
+
+/// Stages that the chunk at `at`, which is on no list, is an unused one.
+pub(crate) fn note_unused<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, at: Offset) -> Result<()> {
+    put_on(tx, List::Unused, at, 0)
+}
+
+fn put_on<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    list: List,
+    at: Offset,
+    flag: u64,
+) -> Result<()> {
     let next = tx.get(list.head());
-    tx.set(place, if next == 0 { LAST } else { next })?;
+    let next = if next == 0 { LAST } else { next };
+    tx.set(at.plus(word::LIST), next | flag)?;
     Ok(tx.set(list.head(), pointer::pack(at, CHUNK))?)
 }
 
@@ -198,8 +232,9 @@ pub(crate) fn remove<M: Memory, H: Host>(
         let place = found.plus(word::LIST);
         let next = tx.get(place);
         if found == at {
-            let is_head = hook == list.head();
-            tx.set(hook, if is_head && next == LAST { 0 } else { next })?;
+            let (is_head, next) = (hook == list.head(), next & !WHOLE);
+            let flag = tx.get(hook) & WHOLE;
+            tx.set(hook, if is_head && next == LAST { 0 } else { next | flag })?;
             tx.set(place, 0)?;
             return Ok(true);
         }
@@ -208,23 +243,31 @@ pub(crate) fn remove<M: Memory, H: Host>(
     Ok(false)
 }
 
-/// The chunks of `list`, at most `most`: where they are. The caller holds the lists' lock, or
-/// nobody is at work.
-pub(crate) fn members(reader: &impl Reader, list: List, most: usize) -> Result<Vec<Offset>> {
+/// The chunks of `list` whose list words are `wanted`, at most `most`: where they are. The caller
+/// holds the lists' lock, or nobody is at work.
+pub(crate) fn members(
+    reader: &impl Reader,
+    list: List,
+    most: usize,
+    wanted: impl Fn(u64) -> bool,
+) -> Result<Vec<Offset>> {
     let mut found = Vec::new();
     let mut hook = list.head();
     while found.len() < most
         && let Some(at) = named(reader.word(hook), hook)?
     {
         reader.core().resolve_kind(at, CHUNK)?;
-        found.push(at);
         hook = at.plus(word::LIST);
+        if wanted(reader.word(hook)) {
+            found.push(at);
+        }
     }
     Ok(found)
 }
 
 /// The chunk that the list word `word`, which is at `hook`, leads to.
 fn named(word: u64, hook: Offset) -> Result<Option<Offset>> {
+    let word = word & !WHOLE;
     if word == 0 || word == LAST {
         return Ok(None);
     }

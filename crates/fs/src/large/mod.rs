@@ -4,10 +4,11 @@
 //! long as it exists: byte `x` of the file is byte `x` of the chunk. Pages of the file may be in
 //! the core, in a tree as other files have one; these take the place of what the volume has. So a
 //! small write changes pages in the core, as ever: it is one record, and nobody waits for a device.
-//! When there are many, and when the file is closed, they are pushed (`push.rs`): written to the
-//! volume, and then, by a record, taken out of the tree. A write of many whole pages goes to the
-//! volume at once (`direct.rs`). Programs stay in the core, whatever their size (Conquest 2002,
-//! 3.2.1).
+//! They are pushed (`push.rs`): written to the volume, and then, by a record, taken out of the
+//! tree. The keeper does so before long, with all that are on a list (`due.rs`); so what is removed
+//! before that is never written. Whoever writes does so himself if there are too many; and if there
+//! is no keeper, when the file is closed. A write of many whole pages goes to the volume at once
+//! (`direct.rs`). Programs stay in the core, whatever their size (Conquest 2002, 3.2.1).
 //!
 //! The chunk has an *end*. The volume is not asked for what is behind it, so there may be anything:
 //! what was written and not recorded, what was cut off and is not trimmed. Who moves the end on has
@@ -15,7 +16,7 @@
 //!
 //! What the volume loses, it loses at once, while the core's records may not be durable: nothing
 //! behind the end is trimmed, or written, before that record is durable which has moved the end
-//! there; and nothing of a chunk that no file has (`untrimmed.rs`). So who moves the end on, over
+//! there; and nothing of a chunk that no file has (`due.rs`). So who moves the end on, over
 //! what was cut off, waits for that.
 //!
 //! What is written before the end and behind the size may be there without its record, when the
@@ -32,12 +33,12 @@
 mod allocate;
 pub(crate) mod chunk;
 mod direct;
+mod due;
 mod mark;
 mod push;
 mod read;
 mod tail;
 mod turn;
-mod untrimmed;
 
 use conquest_format::PAGE;
 use conquest_format::volume::BLOCK;
@@ -46,8 +47,8 @@ use crate::error::VolumeError;
 
 pub use mark::{Marks, marks, set_marks};
 
+pub(crate) use chunk::Why;
 pub(crate) use direct::DIRECT_MIN;
-pub(crate) use push::{is_full, is_too_full};
 pub(crate) use read::{FAR_STEP, far_edges};
 
 /// Blocks of a page.

@@ -1,9 +1,11 @@
 //! Pushing pages of a large file from the core to the volume.
 
-use conquest_format::PAGE;
+use core::cell::Cell;
+
 use conquest_format::fs::chunk::Chunk;
 use conquest_format::fs::tree::SLOTS;
 use conquest_format::inode::{Content, flag};
+use conquest_format::{GROUP_PAGES, PAGE};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 use conquest_pm::{Tx, View};
@@ -11,16 +13,29 @@ use conquest_pm::{Tx, View};
 use crate::content::{clear, pages_in_core, punch, stage_trim};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, load};
-use crate::large::{PAGE_BLOCKS, chunk};
+use crate::large::{PAGE_BLOCKS, Why, chunk};
 use crate::locks::{Mode, Wait};
 use crate::{FileSystem, Result};
 
-/// Pages in the core from which on those of a large file are pushed.
-const FULL: u64 = 256;
-/// Pages in the core from which on whoever writes waits for that.
-const FULL_LONG: u64 = 4 * FULL;
+/// Pages in the core from which on those of a large file are pushed by whoever writes: if there is
+/// a keeper, who pushes what there is before long, and enough room in the core; and otherwise.
+const FULL: u64 = 4096;
+const FULL_HURRIED: u64 = 256;
+/// How many times as many there can be before whoever writes waits for that.
+const FULL_LONG: u64 = 4;
+/// The part of the core that pages of large files can take before those who write push them:
+/// an eighth of it, but not more than 256 MiB.
+const PASSING_PART: u64 = 8;
+const PASSING_MOST: u64 = 65536;
+/// The part of the core that is free as long as there is enough room: a quarter.
+const ROOMY_PART: u64 = 4;
 /// Pages that are pushed at once.
 const BATCH: usize = 512;
+
+thread_local! {
+    /// Whether the thread pushes to make room: what it needs for that it does not wait for.
+    static IS_PUSHING: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Pages that were copied, to be pushed.
 struct Batch {
@@ -51,17 +66,85 @@ impl Batch {
     }
 }
 
-/// Whether so many pages of the file of `draft` are in the core that some should be pushed.
-pub(crate) fn is_full(draft: &Draft) -> bool {
-    matches!(draft.inode.content, Content::Large { .. }) && draft.inode.pages >= FULL
-}
-
-/// The same, but so many that this has to be done before there can be more.
-pub(crate) fn is_too_full(draft: &Draft) -> bool {
-    matches!(draft.inode.content, Content::Large { .. }) && draft.inode.pages >= FULL_LONG
-}
-
 impl<M: Memory, H: Host> FileSystem<M, H> {
+    /// Whether so many pages of the file of `draft` are in the core that some should be pushed.
+    pub(crate) fn is_full(&self, draft: &Draft) -> bool {
+        self.has_pages(draft, 1)
+    }
+
+    /// The same, but so many that this has to be done before there can be more.
+    pub(crate) fn is_too_full(&self, draft: &Draft) -> bool {
+        self.has_pages(draft, FULL_LONG)
+    }
+
+    /// Whether so many times as many pages of the file of `draft` are in the core as are pushed.
+    fn has_pages(&self, draft: &Draft, times: u64) -> bool {
+        let pages = draft.inode.pages;
+        matches!(draft.inode.content, Content::Large { .. })
+            && pages >= times * FULL_HURRIED
+            && (pages >= times * FULL || self.is_hurried())
+    }
+
+    /// Whether whoever writes to large files is to push what he has written: nobody else does so
+    /// before long, or it would be too much by then.
+    fn is_hurried(&self) -> bool {
+        let core = self.core();
+        let pages = core.geometry().shape().max_groups * GROUP_PAGES;
+        !core.has_keeper()
+            || core.passing_pages() >= (pages / PASSING_PART).min(PASSING_MOST)
+            || core.is_free_below(pages / ROOMY_PART)
+    }
+
+    /// Pushes pages of `file`, which is closed; or sees to it that the keeper does so before long.
+    pub(crate) fn push_closed(&self, file: FileId) -> Result<()> {
+        if self.threshold().is_none() {
+            return Ok(());
+        }
+        if self.is_hurried() {
+            return self.push(file, Wait::No);
+        }
+        if self.chunk_to_note(file)?.is_none() {
+            return Ok(());
+        }
+        self.run(|tx| {
+            self.lock(tx, false, [Some(file)])?;
+            let Content::Large { chunk: at, .. } = Draft::open(tx, file)?.inode.content else {
+                return Ok(Attempt::Done(()));
+            };
+            Ok(Attempt::Done(chunk::note_due(tx, at, Why::Push)?))
+        })
+    }
+
+    /// The chunk of `file`, if it is on no list, and pages of the file are to be pushed.
+    fn chunk_to_note(&self, file: FileId) -> Result<Option<Chunk>> {
+        self.read(file.number, |view| {
+            let (inode, _) = load(view, file)?;
+            let Content::Large { chunk: at, .. } = inode.content else {
+                return Ok(None);
+            };
+            let is_due = inode.pages > 0 && inode.size > self.limit_of(&inode);
+            Ok(Some(chunk::load(view, at)?).filter(|chunk| is_due && chunk.list == 0))
+        })
+    }
+
+    /// Before all is made durable: pushes pages of large files, if there are many. They would be
+    /// written twice otherwise.
+    pub(crate) fn push_many(&self) -> Result<()> {
+        let are_many = self.threshold().is_some() && self.core().passing_pages() >= FULL_HURRIED;
+        if are_many { self.push_due(|| false).map(drop) } else { Ok(()) }
+    }
+
+    /// When the core is full: makes room by pushing pages of large files; whether there is more
+    /// then.
+    pub(crate) fn push_for_room(&self) -> Result<bool> {
+        if self.threshold().is_none() || IS_PUSHING.replace(true) {
+            return Ok(false);
+        }
+        let pushed = self.push_due(|| false);
+        IS_PUSHING.set(false);
+        Ok(pushed? > 0)
+    }
+
     /// Pushes all pages of `file` that are in the core to the volume, if it is large enough.
     ///
     /// # Errors
@@ -71,18 +154,22 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if self.threshold().is_none() {
             return Ok(());
         }
-        let is_due = self.read(file.number, |view| {
+        // What somebody appends meanwhile is left for the next time.
+        let end = self.read(file.number, |view| {
             let (inode, _) = load(view, file)?;
             let is_large = matches!(inode.content, Content::Large { .. });
-            Ok(is_large && inode.pages > 0 && inode.size > self.limit_of(&inode))
+            let is_due = is_large && inode.pages > 0 && inode.size > self.limit_of(&inode);
+            Ok(if is_due { inode.size.div_ceil(PAGE) } else { 0 })
         })?;
-        if !is_due {
+        if end == 0 {
             return Ok(());
         }
         self.in_turn(file, Mode::Exclusive, wait, || {
             self.drop_tail(file)?;
             let mut from = 0;
-            while let Some(batch) = self.copy_batch(file, from)? {
+            while from < end
+                && let Some(batch) = self.copy_batch(file, from)?
+            {
                 from = batch.end();
                 self.push_batch(file, batch)?;
             }

@@ -41,7 +41,6 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::inode::{FileId, access_list, load, rules_of};
-use crate::locks::Wait;
 use crate::{FileSystem, Result};
 
 /// Kinds of holdings: a file that is open, one that is open for writing, and a description that is
@@ -156,7 +155,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             // What was allocated ahead is no matter of the one who closes.
             let _trimmed = self.trim(open.file);
             // What stays in the core is none the worse.
-            let _pushed = self.push(open.file, Wait::No);
+            let _pushed = self.push_closed(open.file);
         }
         let is_shared = self.core().look_at(open.holding).is_some_and(|held| held.lasts);
         if !is_shared {

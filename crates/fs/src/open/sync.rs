@@ -28,6 +28,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if open.how.path_only {
             return Err(Errno::EBADF.into());
         }
+        self.push_many()?;
         self.core().make_durable()?;
         let is_on_volume = self.threshold().is_some()
             && matches!(self.inode(open.file)?.content, Content::Large { .. });
@@ -40,6 +41,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// [`conquest_pm::Error::Failed`] if the medium has failed, [`conquest_pm::Error::NotDurable`]
     /// if the volume has: nothing since then may count.
     pub fn sync_all(&self) -> Result<()> {
+        self.push_many()?;
         self.core().make_durable()?;
         if self.threshold().is_some() { self.settle() } else { Ok(()) }
     }

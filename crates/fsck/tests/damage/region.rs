@@ -184,7 +184,7 @@ fn roots() -> Vec<Case> {
             "no list of what is to be trimmed",
             &[Code::ChunkList, Code::ObjectUnreachable],
             |store| {
-                store.put(root_at(root::UNTRIMMED), 0);
+                store.put(root_at(root::DUE), 0);
             },
         ),
         case("a list of something else", &[Code::ChunkList, Code::ObjectUnreachable], |store| {
@@ -198,7 +198,7 @@ fn roots() -> Vec<Case> {
             },
         ),
         case("a list in a circle", &[Code::ChunkList], |store| {
-            let first = store.load(root_at(root::UNTRIMMED));
+            let first = store.load(root_at(root::DUE));
             assert_ne!(first, 0);
             let mut at = store.target(first);
             while store.load(at.plus(chunk::word::LIST)) != chunk::LAST {

@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering;
 
 use conquest_format::log::{CHUNK, Owner, chunk as header, end, head, lane, unpack_end};
-use conquest_format::{Offset, WORD};
+use conquest_format::{GROUP_PAGES, Offset, WORD};
 
 use crate::core::Core;
 use crate::host::Host;
@@ -17,8 +17,11 @@ use crate::{Error, Result};
 
 /// Bytes of a chunk that are not worth beginning a record in.
 const SCRAP: u64 = 256;
-/// Pages that records name before somebody makes them durable: 32 MiB.
-const PAGES_MAX: u64 = 8192;
+/// Pages that records name before somebody makes them durable: a sixteenth of what the region can
+/// have, but not less than 32 MiB, nor more than 128 MiB. Whoever does so has a copy of them.
+const PAGES_PART: u64 = 16;
+const PAGES_LEAST: u64 = 8192;
+const PAGES_MOST: u64 = 32768;
 /// Times that somebody makes records durable to get a chunk.
 const TRIES: u32 = 16;
 
@@ -158,8 +161,9 @@ impl<M: Memory, H: Host> Core<M, H> {
         // Half of those that lanes do not have anyway.
         let wanted = u64::from(shape.log - shape.lanes) / 2;
         let pages = self.log_word(head::PAGES, Ordering::Relaxed);
+        let most = (shape.max_groups * GROUP_PAGES / PAGES_PART).clamp(PAGES_LEAST, PAGES_MOST);
         match &self.options.make_durable {
-            Some(make_durable) if free < wanted || pages > PAGES_MAX => match self.refusal() {
+            Some(make_durable) if free < wanted || pages > most => match self.refusal() {
                 // Nothing is going to be added.
                 Some(_) => Ok(()),
                 None => make_durable(self),

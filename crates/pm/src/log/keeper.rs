@@ -56,6 +56,11 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.memory.store(self.geometry.log_head(head::KEEPER), word, Ordering::Relaxed);
     }
 
+    /// Whether some process is the keeper.
+    pub fn has_keeper(&self) -> bool {
+        keeper_slot(&self.memory, &self.geometry, self.tag()).is_some()
+    }
+
     /// Sleeps so long, or until the keeper is asked to leave; whether it is.
     pub fn await_leave(&self, timeout: Duration) -> bool {
         let at = self.geometry.log_head(head::KEEPER_ASKED);
@@ -86,7 +91,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         if next <= durable {
             return Lag::default();
         }
-        let mut bytes = self.log_word(head::PAGES, Ordering::Relaxed) * PAGE;
+        let pages = self.log_word(head::PAGES, Ordering::Relaxed) + self.passing_pages();
+        let mut bytes = pages * PAGE;
         for number in 0..self.geometry.shape().log {
             let owner = self.owner(number, Ordering::Relaxed);
             let last = self.header(number, header::LAST, Ordering::Relaxed);

@@ -104,6 +104,7 @@ pub(crate) fn make<M: Memory>(memory: &M, geometry: &Geometry, origin: Origin) {
         (head::ROTOR, 0),
         (head::LEADER, 0),
         (head::PAGES, 0),
+        (head::PASSING, 0),
         (head::INCARNATION, origin.incarnation),
         (head::KEEPER, 0),
         (head::KEEPER_ASKED, 0),
@@ -146,6 +147,24 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Times that the region was made again of its volume: of two, the later one goes on.
     pub fn incarnation(&self) -> u64 {
         self.log_word(head::INCARNATION, Ordering::Relaxed)
+    }
+
+    /// Pages that transactions have named which [pass](crate::Tx::pages_pass), since records were
+    /// made durable last, or they were forgotten, about.
+    pub fn passing_pages(&self) -> u64 {
+        if self.is_logged() { self.log_word(head::PASSING, Ordering::Relaxed) } else { 0 }
+    }
+
+    /// Forgets pages that pass: they have gone somewhere else.
+    ///
+    /// # Errors
+    /// [`Error::Failed`](crate::Error::Failed).
+    pub fn forget_passing_pages(&self) -> Result<()> {
+        if self.is_logged() {
+            let _window = record::window(self)?;
+            self.memory.store(self.geometry.log_head(head::PASSING), 0, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Makes all that was committed when this is called durable, if the region's medium needs

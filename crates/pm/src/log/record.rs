@@ -229,7 +229,8 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let core = self.core;
         if pages > 0 {
             core.await_copies();
-            core.add_to_log_word(head::PAGES, pages, Ordering::Relaxed);
+            let count = if self.pages_pass { head::PASSING } else { head::PAGES };
+            core.add_to_log_word(count, pages, Ordering::Relaxed);
         }
         loop {
             let sequence = core.add_to_log_word(head::NEXT, 1, Ordering::AcqRel);

@@ -3,11 +3,13 @@
 use core::sync::atomic::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use conquest_format::journal::{Action, Entry};
 use conquest_format::log::{
     CHUNK, FRAGMENT, Item, Items, State, chunk as header, head, unpack_end, unpack_fragment,
 };
-use conquest_format::{Offset, PAGE, WORD};
+use conquest_format::{GROUP_PAGES, Offset, PAGE, WORD};
 
+use crate::busy::BitWord;
 use crate::core::Core;
 use crate::host::Host;
 use crate::memory::Memory;
@@ -38,8 +40,12 @@ pub struct Sealed {
 struct Found {
     from: u64,
     fragments: BTreeMap<(u64, u32), Vec<u8>>,
+    /// Those of them that nobody has looked into for pages.
+    unread: Vec<(u64, u32)>,
     /// Pages that are named and not copied.
     named: BTreeSet<u64>,
+    /// Pages that were copied because they were named.
+    taken: BTreeSet<u64>,
     /// How far chunks have been read, in which life.
     read: BTreeMap<u32, (u64, u64)>,
 }
@@ -84,16 +90,20 @@ impl<M: Memory, H: Host> Core<M, H> {
         let mut found = Found {
             from,
             fragments: BTreeMap::new(),
+            unread: Vec::new(),
             named: BTreeSet::new(),
+            taken: BTreeSet::new(),
             read: BTreeMap::new(),
         };
         for round in 0..ROUNDS_MAX {
             begin(round);
             let cut = self.read_below_a_cut(&mut found);
+            self.read_pages(&mut found, &mut copied);
             if !found.named.is_empty() {
                 for page in core::mem::take(&mut found.named) {
                     let at = Offset::new(page * PAGE);
                     copied.insert(at, self.copy_page(at));
+                    found.taken.insert(page);
                 }
                 // What is in the copies was there before the next number is read.
                 self.memory.load_fence();
@@ -195,15 +205,45 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         found.read.insert(chunk, (life, at));
         for (key, fragment) in fragments {
-            for item in Items::of(&fragment) {
+            found.unread.push(key);
+            found.fragments.insert(key, fragment);
+        }
+        true
+    }
+
+    /// Notes the pages that records name which were not looked into yet, in the order of their
+    /// numbers, and drops those that a later one frees, copies of these too: nobody looks at them
+    /// before they are named again. Records with smaller numbers have all been found.
+    fn read_pages(&self, found: &mut Found, copied: &mut Copied) {
+        let mut unread = core::mem::take(&mut found.unread);
+        unread.sort_unstable();
+        for fragment in unread.iter().filter_map(|key| found.fragments.get(key)) {
+            for item in Items::of(fragment) {
                 if let Item::Pages(first, count) = item {
                     let first = first.bytes() / PAGE;
                     found.named.extend((first..first + count).filter(|page| self.has_page(*page)));
                 }
+                for page in item.entries().flat_map(|entry| self.freed_pages(entry)) {
+                    found.named.remove(&page);
+                    if found.taken.remove(&page) {
+                        copied.remove(&Offset::new(page * PAGE));
+                    }
+                }
             }
-            found.fragments.insert(key, fragment);
         }
-        true
+    }
+
+    /// The pages that `entry` frees.
+    fn freed_pages(&self, entry: Entry) -> impl Iterator<Item = u64> + use<M, H> {
+        let Entry { target, action, operand } = entry;
+        let first = match self.bit_word(target) {
+            Some(BitWord::Pages(group, word)) if action == Action::Free => {
+                Some(self.geometry.page(group * GROUP_PAGES + word * 64).bytes() / PAGE)
+            }
+            _ => None,
+        };
+        let pages = first.into_iter().flat_map(|first| first..first + 64).zip(0..);
+        pages.filter(move |(_, bit)| operand >> bit & 1 == 1).map(|(page, _)| page)
     }
 
     /// Whether page `page` of the region is one that can be in its image.
@@ -229,6 +269,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         // What was named since the cut is not counted: there is little of it.
         self.memory.store(self.geometry.log_head(head::PAGES), 0, Ordering::Relaxed);
+        self.memory.store(self.geometry.log_head(head::PASSING), 0, Ordering::Relaxed);
         let now = self.host.now();
         self.memory.store(self.geometry.log_head(head::DURABLE_AT), now, Ordering::Relaxed);
         self.free_chunks_below(cut);

@@ -1,7 +1,8 @@
-//! Trimming what nobody needs any more, when that is durable; and making space by it.
+//! What is due: trimming what nobody needs any more, when that is durable, and making space by it;
+//! and pushing what has stayed in the core.
 
 use conquest_format::Offset;
-use conquest_format::fs::chunk::Chunk;
+use conquest_format::fs::chunk::{Chunk, WHOLE};
 use conquest_format::fs::root;
 use conquest_format::inode::NUMBER_UNIT;
 use conquest_pm::Mode as LockMode;
@@ -9,7 +10,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::file_system::{Attempt, lists_lock, root_word};
-use crate::inode::FileId;
+use crate::inode::{Draft, FileId};
 use crate::large::PAGE_BLOCKS;
 use crate::large::chunk::{self, List};
 use crate::locks::{Mode, Wait};
@@ -26,8 +27,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Those of the volume and of the region.
     pub fn trim_chunks(&self) -> Result<u64> {
         let mut trimmed = 0;
-        while self.has_untrimmed()? {
-            let listed = self.untrimmed()?;
+        while self.has_due()? {
+            let listed = self.due(AT_ONCE, |word| word & WHOLE == 0)?;
+            if listed.is_empty() {
+                break;
+            }
             // Who is at one of them, or cuts it off again, leaves it to the next one.
             self.core().make_durable()?;
             let mut gone = 0;
@@ -46,23 +50,69 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         Ok(trimmed)
     }
 
-    /// Whether there is something to be trimmed.
+    /// Whether there is something to be trimmed, or to be pushed.
     ///
     /// # Errors
     /// Those of the region.
-    pub fn has_untrimmed(&self) -> Result<bool> {
+    pub fn has_due(&self) -> Result<bool> {
         if self.threshold().is_none() {
             return Ok(false);
         }
-        let head = root_word(root::UNTRIMMED);
+        let head = root_word(root::DUE);
         Ok(self.core().read(lists_lock(self.core()), |view| Ok(view.word(head) != 0))?)
     }
 
-    /// Some of the chunks that have something to be trimmed.
-    fn untrimmed(&self) -> Result<Vec<(Offset, Chunk)>> {
+    /// Pushes what large files have in the core, until `is_over`: how many files have none then.
+    /// What can't be pushed now stays where it is, and so does what somebody else is at.
+    ///
+    /// # Errors
+    /// Those of the region.
+    pub fn push_due(&self, is_over: impl Fn() -> bool) -> Result<u64> {
+        if !self.has_due()? {
+            return Ok(0);
+        }
+        let passing = self.core().passing_pages();
+        let mut pushed = 0;
+        for (at, chunk) in self.due(usize::MAX, |_| true)? {
+            let file = FileId { number: chunk.inode, generation: chunk.generation };
+            if chunk.inode == 0 || is_over() {
+                continue;
+            }
+            match self.push(file, Wait::No) {
+                Ok(()) => pushed += u64::from(self.forget_due(file, at)?),
+                Err(Error::Core(error)) if !is_full(&error) => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+        if pushed > 0 && self.core().passing_pages() == passing {
+            self.core().forget_passing_pages()?;
+        }
+        Ok(pushed)
+    }
+
+    /// Takes the chunk at `at`, of `file`, off the list, unless there is something to be done:
+    /// whether it is on none then.
+    fn forget_due(&self, file: FileId, at: Offset) -> Result<bool> {
+        self.run(|tx| {
+            self.lock(tx, false, [Some(file)])?;
+            tx.lock(lists_lock(tx.core()), LockMode::Exclusive)?;
+            let Ok(draft) = Draft::open(tx, file) else {
+                return Ok(Attempt::Done(false));
+            };
+            let chunk = chunk::load(tx, at)?;
+            let is_kept = draft.inode.pages > 0 && draft.inode.size > self.limit_of(&draft.inode);
+            if chunk.list == 0 || chunk.is_to_be_trimmed() || is_kept {
+                return Ok(Attempt::Done(chunk.list == 0));
+            }
+            Ok(Attempt::Done(chunk::remove(tx, List::Due, at)?))
+        })
+    }
+
+    /// Up to `most` of the chunks that have something to be done, and a list word that is `wanted`.
+    fn due(&self, most: usize, wanted: impl Fn(u64) -> bool) -> Result<Vec<(Offset, Chunk)>> {
         self.run(|tx| {
             tx.lock(lists_lock(tx.core()), LockMode::Exclusive)?;
-            let places = chunk::members(tx, List::Untrimmed, AT_ONCE)?;
+            let places = chunk::members(tx, List::Due, most, &wanted)?;
             let mut found = Vec::new();
             for at in places {
                 // One that its file changes right now is left for later.
@@ -80,7 +130,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let number = at.bytes() / NUMBER_UNIT;
         let turn = FileId { number, generation: 0 };
         let trimmed = self.in_turn(turn, Mode::Exclusive, Wait::No, || {
-            let is_same = |found: &Chunk| found.list != 0 && same_but_list(found, seen);
+            let is_same = |found: &Chunk| found.is_to_be_trimmed() && same_but_list(found, seen);
             let found = self.run(|tx| {
                 tx.lock(lists_lock(tx.core()), LockMode::Exclusive)?;
                 Ok(Attempt::Done(chunk::load(tx, at).ok().filter(is_same)))
@@ -92,10 +142,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             self.settle()?;
             self.run(|tx| {
                 tx.lock(lists_lock(tx.core()), LockMode::Exclusive)?;
-                let was_there = chunk::remove(tx, List::Untrimmed, at)?;
+                let was_there = chunk::remove(tx, List::Due, at)?;
                 if was_there {
                     chunk::store(tx, at, &Chunk { end: 0, allocated: 0, ..*seen })?;
-                    chunk::push(tx, List::Unused, at)?;
+                    chunk::note_unused(tx, at)?;
                 }
                 Ok(Attempt::Done(was_there))
             })
@@ -115,7 +165,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// durable.
     fn trim_end_in_turn(&self, file: FileId, at: Offset, seen: &Chunk) -> Result<bool> {
         let first = self.first_block(seen);
-        let is_same = |found: &Chunk| found.list != 0 && same_but_list(found, seen);
+        let is_same = |found: &Chunk| found.is_to_be_trimmed() && same_but_list(found, seen);
         if !self.chunk_of(file)?.is_some_and(|found| is_same(&found)) {
             return Ok(false);
         }
@@ -127,11 +177,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             self.lock(tx, false, [Some(file)])?;
             tx.lock(lists_lock(tx.core()), LockMode::Exclusive)?;
             let found = chunk::load(tx, at)?;
-            let is_done = is_same(&found) && chunk::remove(tx, List::Untrimmed, at)?;
-            if is_done {
-                chunk::store(tx, at, &Chunk { allocated, ..found })?;
+            if !is_same(&found) {
+                return Ok(Attempt::Done(false));
             }
-            Ok(Attempt::Done(is_done))
+            match Draft::open(tx, file)?.inode.pages {
+                0 => drop(chunk::remove(tx, List::Due, at)?),
+                _ => chunk::note_trimmed(tx, at)?,
+            }
+            chunk::store(tx, at, &Chunk { allocated, ..found })?;
+            Ok(Attempt::Done(true))
         })
     }
 
@@ -143,7 +197,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if end <= chunk.end {
             return Ok(chunk);
         }
-        while chunk.list != 0 {
+        while chunk.is_to_be_trimmed() {
             self.core().make_durable()?;
             let (at, _) = self.placed_chunk_of(file)?.ok_or(Error::Stale)?;
             self.trim_end_in_turn(file, at, &chunk)?;
@@ -169,6 +223,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             done => done,
         }
     }
+}
+
+fn is_full(error: &conquest_pm::Error) -> bool {
+    matches!(error, conquest_pm::Error::NoSpace { .. })
 }
 
 /// Whether two looks at a chunk saw the same, whatever list it was on.
