@@ -66,7 +66,7 @@ pub mod head {
     pub const INCARNATION: u64 = 448;
     /// The keeper's first thread: an [`owner`](crate::volatile::owner).
     pub const KEEPER: u64 = 512;
-    /// Not 0 if the keeper is to leave.
+    /// What the keeper is asked for: [`LEAVE`](super::LEAVE), or [`HURRY`](super::HURRY); or 0.
     pub const KEEPER_ASKED: u64 = 576;
     /// When records were made durable last, by the clock that orders nothing but itself.
     pub const DURABLE_AT: u64 = 640;
@@ -76,6 +76,11 @@ pub mod head {
     /// group. Counts, and changes when there is something to look at.
     pub const BELLS: u64 = 768;
 }
+
+/// The keeper is to leave.
+pub const LEAVE: u64 = 1;
+/// The keeper is to make durable what there is, before its time.
+pub const HURRY: u64 = 2;
 
 /// Groups of those who wait that sleep apart from each other.
 pub const GROUPS: u64 = 4;

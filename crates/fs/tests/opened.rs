@@ -370,13 +370,13 @@ fn closing_gives_back_what_was_allocated_ahead() {
     let file = store.make("g", New::Regular, 0o644);
     let grow = || {
         store.truncate(who, file, 0).unwrap();
-        for _ in 0..3 {
+        for _ in 0..9 {
             store.write(who, file, WriteAt::End, &[1; PAGE as usize]).unwrap();
         }
-        assert_eq!(store.pages(file), 4);
+        assert_eq!(store.pages(file), 10);
     };
     // Not by who only reads.
-    for (flags, pages) in [(O_RDONLY, 4), (O_PATH, 4), (O_WRONLY, 3), (O_RDWR, 3)] {
+    for (flags, pages) in [(O_RDONLY, 10), (O_PATH, 10), (O_WRONLY, 9), (O_RDWR, 9)] {
         grow();
         let open = store.open_path(who, "g", flags).unwrap();
         store.close(&open).unwrap();

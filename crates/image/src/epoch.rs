@@ -38,7 +38,9 @@ pub(crate) struct Start {
 /// The body of the epoch with those `pages` in the log, and `fragments`.
 fn body(pages: &Copied, fragments: &[u8]) -> Vec<u8> {
     let words = core::iter::once(pages.len() as u64).chain(pages.keys().map(|at| at.bytes()));
-    let mut body: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    let len = (1 + pages.len()) * WORD as usize + pages.len() * PAGE as usize + fragments.len();
+    let mut body = Vec::with_capacity(len);
+    words.for_each(|word| body.extend(word.to_le_bytes()));
     pages.values().for_each(|page| body.extend(&**page));
     body.extend(fragments);
     body

@@ -27,27 +27,29 @@ pub(crate) struct Plan {
 }
 
 /// Splits `pages`: as many as can be go to the image.
-pub(crate) fn plan(pages: Copied) -> Plan {
-    let mut runs: Vec<Run> = Vec::new();
-    for (at, page) in pages {
-        match runs.last_mut() {
-            Some((first, bytes)) if first.plus(bytes.len() as u64) == at => bytes.extend(&*page),
-            _ => runs.push((at, page.to_vec())),
-        }
-    }
+pub(crate) fn plan(mut pages: Copied) -> Plan {
+    let places: Vec<u64> = pages.keys().map(|at| at.bytes() / PAGE).collect();
+    let mut runs: Vec<&[u64]> = places.chunk_by(|page, next| page + 1 == *next).collect();
     // The longest first.
-    runs.sort_by_key(|(at, bytes)| (core::cmp::Reverse(bytes.len()), *at));
+    runs.sort_by_key(|run| (core::cmp::Reverse(run.len()), run.first().copied()));
     let mut plan = Plan::default();
     let mut used = 0;
-    for (at, bytes) in runs {
-        if plan.runs.len() < RUNS_MAX && used + bytes.len() as u64 <= IMAGE_MAX {
-            used += bytes.len() as u64;
-            plan.runs.push((at, bytes));
+    for run in runs {
+        let len = run.len() as u64 * PAGE;
+        let Some(first) = run.first().filter(|_| used + len <= IMAGE_MAX) else {
             continue;
+        };
+        if plan.runs.len() == RUNS_MAX {
+            break;
         }
-        let pages = (0..).zip(bytes.as_chunks::<{ PAGE as usize }>().0);
-        plan.logged.extend(pages.map(|(index, page)| (at.plus(index * PAGE), Box::new(*page))));
+        used += len;
+        let mut bytes = Vec::with_capacity(len as usize);
+        for page in run.iter().filter_map(|page| pages.remove(&Offset::new(page * PAGE))) {
+            bytes.extend(&*page);
+        }
+        plan.runs.push((Offset::new(first * PAGE), bytes));
     }
+    plan.logged = pages;
     plan
 }
 

@@ -247,6 +247,24 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 self.take_pages(side, pages)?
             }
         };
+        self.begin_run(kind, first, pages)
+    }
+
+    /// Allocates a run of `pages` pages, at least 1, of `kind` at `at`, if these are free, in one
+    /// group, and more than are to stay free.
+    ///
+    /// # Errors
+    /// Those of the region.
+    pub fn alloc_run_at(&mut self, kind: Kind, pages: u64, at: Offset) -> Result<Option<FreshRun>> {
+        let page = self.core.geometry.page_of(at).unwrap_or(u64::MAX);
+        if page % GROUP_PAGES + pages > GROUP_PAGES || !self.leaves_enough(pages) {
+            return Ok(None);
+        }
+        let first = self.take_near(at, pages);
+        first.map(|first| self.begin_run(kind, first, pages)).transpose()
+    }
+
+    fn begin_run(&mut self, kind: Kind, first: u64, pages: u64) -> Result<FreshRun> {
         self.describe(first, pages, |_| Descriptor::Run(kind))?;
         let place = Place::new(self.core.geometry.page(first), pages * PAGE);
         Ok(FreshRun { place, filled: 0 })

@@ -280,7 +280,7 @@ pub(crate) fn punch<M: Memory, H: Host>(
         Content::Tree { .. } | Content::Large { .. } => {
             // A run of which only a part goes becomes pages.
             for edge in [pages.start, pages.end] {
-                let way = Way::find(tx, draft, edge)?;
+                let way = Way::find(tx, draft, edge, edge)?;
                 if !edge.is_multiple_of(SLOTS) && way.is_run() {
                     way.finish(tx, draft, edge)?;
                     return Ok(false);

@@ -2,7 +2,7 @@
 
 use conquest_format::fs::{DATA, PACKED_SIZES, packed};
 use conquest_format::inode::{Content, EXTENT_PAGES_MAX};
-use conquest_format::{PAGE, pointer};
+use conquest_format::{GROUP_PAGES, PAGE, pointer};
 use conquest_pm::check::Reachable;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -16,6 +16,9 @@ use crate::{Reader, Result};
 
 /// Most bytes of packed content.
 pub(super) const PACKED_MAX: u64 = PACKED_SIZES[PACKED_SIZES.len() - 1];
+
+/// Pages that an extent gets ahead, if it gets more of them where it is.
+const AHEAD: u64 = 16;
 
 /// Bytes that `content` covers, which has no tree.
 pub(super) fn capacity(content: Content) -> u64 {
@@ -195,8 +198,39 @@ pub(super) fn reextend<M: Memory, H: Host>(
     Ok(())
 }
 
+/// Appends `patch` to the content of `draft`, an extent that is full, if enough pages behind that
+/// are free, and it does not get too long: whether that is so.
+pub(super) fn lengthen<M: Memory, H: Host>(
+    tx: &mut Tx<'_, M, H>,
+    draft: &mut Draft,
+    patch: &Patch<'_>,
+) -> Result<bool> {
+    let Content::Extent { root, pages: old } = draft.inode.content else {
+        return Ok(false);
+    };
+    // Nothing is copied, so there is no need for much.
+    let pages = patch.end().div_ceil(PAGE).max(old + (old / 4).clamp(1, AHEAD));
+    if draft.inode.size != old * PAGE || patch.at != draft.inode.size || pages > EXTENT_PAGES_MAX {
+        return Ok(false);
+    }
+    let behind = target(root, DATA)?.plus(old * PAGE);
+    let page = tx.core().geometry().page_of(behind);
+    if page.is_none_or(|page| page.is_multiple_of(GROUP_PAGES)) {
+        // An extent is in one group.
+        return Ok(false);
+    }
+    let Some(mut run) = tx.alloc_run_at(DATA, pages - old, behind)? else {
+        return Ok(false);
+    };
+    fill_run(tx, &mut run, draft.inode.content, patch.at, patch, patch.at..patch.end())?;
+    tx.finish_run(run);
+    draft.inode.content = Content::Extent { root, pages };
+    draft.inode.pages = pages;
+    Ok(true)
+}
+
 /// Pages of the extent of a file that is to have `len` bytes, and whose extent has `pages` pages
-/// now. One that grows doubles, so that growth copies each byte about once.
+/// now. One that is copied to grow doubles, so that growth copies each byte about once.
 pub(super) fn pages_for(len: u64, pages: u64) -> u64 {
     len.div_ceil(PAGE).max((2 * pages).min(EXTENT_PAGES_MAX))
 }

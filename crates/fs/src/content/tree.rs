@@ -4,6 +4,8 @@
 //! are. A slot that leads nowhere is a hole of all the pages that it could lead to. Nodes may be
 //! empty, and a tree may be taller than its pages need.
 
+use core::ops::Range;
+
 use conquest_format::fs::tree::{BITS, SLOTS, Slot, pages_below};
 use conquest_format::fs::{DATA, TREE};
 use conquest_format::inode::{Content, SIZE_MAX, TREE_HEIGHT_MAX};
@@ -59,10 +61,11 @@ impl Node {
         page / pages_below(self.level) % SLOTS
     }
 
-    /// All slots.
-    fn slots(self, reader: &impl Reader) -> conquest_pm::Result<Slots> {
+    /// The slots `wanted`; holes beside them.
+    fn slots(self, reader: &impl Reader, wanted: Range<u64>) -> conquest_pm::Result<Slots> {
         let mut slots = [Slot::Hole; SLOTS as usize];
-        for (index, slot) in (0..).zip(&mut slots) {
+        let all = (0..).zip(&mut slots).skip(wanted.start as usize);
+        for (index, slot) in all.take_while(|(index, _)| wanted.contains(index)) {
             *slot = self.slot(reader, index)?;
         }
         Ok(slots)
@@ -224,17 +227,18 @@ pub(super) struct Way {
     below: Option<Node>,
     /// The node of level 1, if there is one.
     pub(super) node: Option<Node>,
-    /// Its slots, or what they are if it is made.
+    /// What its slots are if it is made; if it is there, those that were asked for.
     slots: Slots,
 }
 
 impl Way {
-    /// The way to the node of level 1 that leads to page `page` of the file of `draft`, in a tree
-    /// that is tall enough for it.
+    /// The way to the node of level 1 that leads to the pages from `page` of the file of `draft` on
+    /// to `end`, and to the one before them, as far as it leads to them, in a tree that is tall
+    /// enough for it.
     ///
     /// # Errors
     /// Those of the region.
-    pub(super) fn find(reader: &impl Reader, draft: &Draft, page: u64) -> Result<Way> {
+    pub(super) fn find(reader: &impl Reader, draft: &Draft, page: u64, end: u64) -> Result<Way> {
         let slots = [Slot::Hole; SLOTS as usize];
         let height = (1..TREE_HEIGHT_MAX).find(|&height| page < pages_of(height));
         let height = height.unwrap_or(TREE_HEIGHT_MAX);
@@ -257,10 +261,13 @@ impl Way {
                 _ => return Ok(Way { hook, level, ..new }),
             }
         }
-        Ok(Way { level: 1, node: Some(node), slots: node.slots(reader)?, ..new })
+        let index = node.index(page);
+        let behind = (index + end.saturating_sub(page)).min(SLOTS);
+        let slots = node.slots(reader, index.saturating_sub(1)..behind)?;
+        Ok(Way { level: 1, node: Some(node), slots, ..new })
     }
 
-    /// Where page `page` of the file is, if it is anywhere.
+    /// Where page `page` of the file, one of those that were asked for, is, if it is anywhere.
     pub(super) fn page(&self, page: u64) -> Option<Offset> {
         match self.slots.get((page % SLOTS) as usize) {
             Some(Slot::Page(at)) => Some(*at),

@@ -13,7 +13,7 @@ use conquest_pm::{OVERWRITE_ENTRIES, Place, Tx};
 
 use crate::attributes::apply;
 use crate::content::contiguous::{
-    self, PACKED_MAX, capacity, fill_run, pages_for, reextend, repack,
+    self, PACKED_MAX, capacity, fill_run, lengthen, pages_for, reextend, repack,
 };
 use crate::content::patch::{Fill, Patch};
 use crate::content::tree::{self, Way};
@@ -280,7 +280,7 @@ pub(crate) fn put_page<M: Memory, H: Host>(
     bytes: &[u8],
 ) -> Result<()> {
     let patch = Patch { at: page * PAGE, fill: Fill::Bytes(bytes) };
-    let mut way = Way::find(tx, draft, page)?;
+    let mut way = Way::find(tx, draft, page, page + 1)?;
     replace_pages(tx, draft, &mut way, &patch, page..page + 1)?;
     way.finish(tx, draft, page)
 }
@@ -454,6 +454,9 @@ fn write_contiguous<M: Memory, H: Host>(
         repack(tx, draft, patch, total)?;
         return Ok(patch.len());
     }
+    if total > room && lengthen(tx, draft, patch)? {
+        return Ok(patch.len());
+    }
     let pages = draft.inode.pages;
     let replaces_all = patch.at == 0 && patch.len() >= there;
     let grows = total > room && patch.at <= there.next_multiple_of(PAGE);
@@ -504,7 +507,7 @@ fn write_tree<M: Memory, H: Host>(
 ) -> Result<u64> {
     let first = patch.at / PAGE;
     let patch = patch.until((first / SLOTS + 1) * SLOTS * PAGE);
-    let mut way = Way::find(tx, draft, first)?;
+    let mut way = Way::find(tx, draft, first, patch.end().div_ceil(PAGE))?;
     if patch.len() == SLOTS * PAGE && way.takes_run() && write_run(tx, draft, &way, &patch)? {
         return Ok(patch.len());
     }
@@ -556,7 +559,7 @@ pub(super) fn fill_holes<M: Memory, H: Host>(
 ) -> Result<u64> {
     let first = pages.start;
     let end = pages.end.min((first / SLOTS + 1) * SLOTS);
-    let mut way = Way::find(tx, draft, first)?;
+    let mut way = Way::find(tx, draft, first, end)?;
     let zeros = Patch { at: first * PAGE, fill: Fill::Zeros((end - first) * PAGE) };
     let is_empty = (first..end).all(|page| way.page(page).is_none());
     let takes_run = end - first == SLOTS && is_empty && way.takes_run();

@@ -100,7 +100,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 return Ok(Attempt::Done(false));
             };
             let chunk = chunk::load(tx, at)?;
-            let is_kept = draft.inode.pages > 0 && draft.inode.size > self.limit_of(&draft.inode);
+            let is_kept = self.has_pages_to_push(tx, &draft.inode)?;
             if chunk.list == 0 || chunk.is_to_be_trimmed() || is_kept {
                 return Ok(Attempt::Done(chunk.list == 0));
             }
@@ -180,9 +180,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             if !is_same(&found) {
                 return Ok(Attempt::Done(false));
             }
-            match Draft::open(tx, file)?.inode.pages {
-                0 => drop(chunk::remove(tx, List::Due, at)?),
-                _ => chunk::note_trimmed(tx, at)?,
+            match self.has_pages_to_push(tx, &Draft::open(tx, file)?.inode)? {
+                false => drop(chunk::remove(tx, List::Due, at)?),
+                true => chunk::note_trimmed(tx, at)?,
             }
             chunk::store(tx, at, &Chunk { allocated, ..found })?;
             Ok(Attempt::Done(true))

@@ -4,7 +4,7 @@ use core::cell::Cell;
 
 use conquest_format::fs::chunk::Chunk;
 use conquest_format::fs::tree::SLOTS;
-use conquest_format::inode::{Content, flag};
+use conquest_format::inode::{Content, Inode, flag};
 use conquest_format::{GROUP_PAGES, PAGE};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -15,7 +15,7 @@ use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, load};
 use crate::large::{PAGE_BLOCKS, Why, chunk};
 use crate::locks::{Mode, Wait};
-use crate::{FileSystem, Result};
+use crate::{FileSystem, Reader, Result};
 
 /// Pages in the core from which on those of a large file are pushed by whoever writes: if there is
 /// a keeper, who pushes what there is before long, and enough room in the core; and otherwise.
@@ -91,6 +91,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let core = self.core();
         let pages = core.geometry().shape().max_groups * GROUP_PAGES;
         !core.has_keeper()
+            || core.is_log_long()
             || core.passing_pages() >= (pages / PASSING_PART).min(PASSING_MOST)
             || core.is_free_below(pages / ROOMY_PART)
     }
@@ -122,9 +123,16 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             let Content::Large { chunk: at, .. } = inode.content else {
                 return Ok(None);
             };
-            let is_due = inode.pages > 0 && inode.size > self.limit_of(&inode);
+            let is_due = self.has_pages_to_push(view, &inode)?;
             Ok(Some(chunk::load(view, at)?).filter(|chunk| is_due && chunk.list == 0))
         })
+    }
+
+    /// Whether the file of `inode`, which has a chunk, is large enough, and has pages in the core.
+    pub(super) fn has_pages_to_push(&self, reader: &impl Reader, inode: &Inode) -> Result<bool> {
+        Ok(inode.size > self.limit_of(inode)
+            && inode.pages > 0
+            && !pages_in_core(reader, inode.content, 0, 1)?.is_empty())
     }
 
     /// Before all is made durable: pushes pages of large files, if there are many. They would be

@@ -69,14 +69,16 @@ impl Room<'_> {
     /// Puts `entry` behind the others; breaks off if there is no room.
     fn put(&mut self, entry: &Listed<'_>) -> ControlFlow<()> {
         let end = self.used + HEAD + entry.name.len();
-        let Some(out) = self.bytes.get_mut(self.used..end) else {
+        let Some(mut out) = self.bytes.get_mut(self.used..end) else {
             return ControlFlow::Break(());
         };
         let kind = [entry.file_type.number(), entry.name.len() as u8];
         let parts: [&[u8]; 4] =
             [&entry.number.to_le_bytes(), &entry.cookie.to_le_bytes(), &kind, entry.name];
-        for (to, from) in out.iter_mut().zip(parts.into_iter().flatten()) {
-            *to = *from;
+        for part in parts {
+            if let Some(to) = out.split_off_mut(..part.len()) {
+                to.copy_from_slice(part);
+            }
         }
         self.used = end;
         ControlFlow::Continue(())

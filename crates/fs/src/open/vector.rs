@@ -139,6 +139,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         len: usize,
         manner: &Manner,
     ) -> Result<(usize, Inode)> {
+        if let [part] = out
+            && !manner.no_wait
+        {
+            return self.read_step(file, from, part.get_mut(..len).unwrap_or_default());
+        }
         let seen = self.core().try_read(self.lock_of(file.number), |view| {
             let (mut done, mut seen) = (0, None);
             for part in &mut *out {
@@ -160,9 +165,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let mut aside = Buffer::<{ PAGE as usize }>::new(len);
         let (done, inode) = self.read_step(file, from, &mut aside)?;
-        let bytes = aside.get(..done).unwrap_or_default();
-        for (to, from) in out.iter_mut().flat_map(|part| part.iter_mut()).zip(bytes) {
-            *to = *from;
+        let mut left = aside.get(..done).unwrap_or_default();
+        for part in out {
+            let (now, later) = left.split_at(part.len().min(left.len()));
+            part.get_mut(..now.len()).unwrap_or_default().copy_from_slice(now);
+            left = later;
         }
         Ok((done, inode))
     }

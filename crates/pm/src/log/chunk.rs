@@ -155,21 +155,34 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Before an operation begins: makes records durable if few chunks are free, so that it does
     /// not have to while it holds locks; or if they name many pages, which take memory then.
     pub(crate) fn keep_log_short(&self) -> Result<()> {
+        let Some(make_durable) = &self.options.make_durable else {
+            return Ok(());
+        };
         let shape = self.geometry.shape();
-        let free =
-            u64::from(shape.log).saturating_sub(self.log_word(head::USED, Ordering::Relaxed));
-        // Half of those that lanes do not have anyway.
-        let wanted = u64::from(shape.log - shape.lanes) / 2;
+        let free = self.free_in_log();
+        // Those that lanes do not have anyway.
+        let (all, lanes) = (u64::from(shape.log - shape.lanes), u64::from(shape.lanes));
         let pages = self.log_word(head::PAGES, Ordering::Relaxed);
         let most = (shape.max_groups * GROUP_PAGES / PAGES_PART).clamp(PAGES_LEAST, PAGES_MOST);
-        match &self.options.make_durable {
-            Some(make_durable) if free < wanted || pages > most => match self.refusal() {
-                // Nothing is going to be added.
-                Some(_) => Ok(()),
-                None => make_durable(self),
-            },
-            _ => Ok(()),
+        if free < (all / 4).max(lanes.min(all / 2)) || pages > most {
+            // If nothing is going to be added, it is long enough.
+            return if self.refusal().is_some() { Ok(()) } else { make_durable(self) };
         }
+        if free < all / 4 * 3 || pages > most / 4 {
+            self.hurry_keeper();
+        }
+        Ok(())
+    }
+
+    fn free_in_log(&self) -> u64 {
+        let used = self.log_word(head::USED, Ordering::Relaxed);
+        u64::from(self.geometry.shape().log).saturating_sub(used)
+    }
+
+    /// Whether so much of the log is in use that somebody makes records durable before long.
+    pub fn is_log_long(&self) -> bool {
+        let shape = self.geometry.shape();
+        self.is_logged() && self.free_in_log() < u64::from(shape.log - shape.lanes) / 2
     }
 
     /// Makes chunks free of which all records are below `cut`.

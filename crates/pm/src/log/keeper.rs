@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-use conquest_format::log::{chunk as header, head, unpack_end};
+use conquest_format::log::{HURRY, LEAVE, chunk as header, head, unpack_end};
 use conquest_format::volatile::{self, slot};
 use conquest_format::{Geometry, Offset, PAGE};
 
@@ -43,7 +43,7 @@ pub fn keeper_slot(memory: &impl Memory, geometry: &Geometry, tag: u32) -> Optio
 pub fn ask_keeper_to_leave(memory: &impl Memory, geometry: &Geometry) {
     if geometry.shape().log != 0 {
         let at = geometry.log_head(head::KEEPER_ASKED);
-        memory.store(at, 1, Ordering::Relaxed);
+        memory.store(at, LEAVE, Ordering::Relaxed);
         memory.wake(at, u32::MAX);
     }
 }
@@ -61,13 +61,26 @@ impl<M: Memory, H: Host> Core<M, H> {
         keeper_slot(&self.memory, &self.geometry, self.tag()).is_some()
     }
 
-    /// Sleeps so long, or until the keeper is asked to leave; whether it is.
+    /// Sleeps so long, or until the keeper is asked for something; whether it is to leave.
     pub fn await_leave(&self, timeout: Duration) -> bool {
         let at = self.geometry.log_head(head::KEEPER_ASKED);
         if self.memory.load(at, Ordering::Relaxed) == 0 {
             self.memory.wait(at, 0, timeout);
         }
-        self.memory.load(at, Ordering::Relaxed) != 0
+        let (order, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let (Ok(found) | Err(found)) = self.memory.compare_exchange(at, HURRY, 0, order, failure);
+        found == LEAVE
+    }
+
+    /// Asks the keeper to make durable what there is, before its time.
+    pub(super) fn hurry_keeper(&self) {
+        let at = self.geometry.log_head(head::KEEPER_ASKED);
+        let (order, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.memory.load(at, Ordering::Relaxed) == 0
+            && self.memory.compare_exchange(at, 0, HURRY, order, failure).is_ok()
+        {
+            self.memory.wake(at, 1);
+        }
     }
 
     /// Whether another living process than this one and the keeper has the region attached.

@@ -117,7 +117,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             if found.fragments.is_empty() && copied.is_empty() {
                 return Ok(None);
             }
-            let fragments = found.fragments.into_values().flatten().collect();
+            let fragments = found.fragments.into_values().collect::<Vec<_>>().concat();
             return Ok(Some(Sealed { from, cut, fragments, pages: copied }));
         }
         Err(Error::Again)

@@ -1,0 +1,171 @@
+//! What large files have in the core until somebody pushes it, and the list of those that have
+//! something to be pushed or trimmed.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+mod store;
+
+use conquest_format::PAGE;
+use conquest_format::fs::chunk;
+
+use conquest_fs::large::NewLarge;
+use conquest_fs::locks::Wait;
+use conquest_fs::names::{New, Removal};
+use conquest_fs::{FileId, NewFileSystem};
+use conquest_testkit::Rng;
+use conquest_testkit::files::root_user;
+use store::{NEW, Store};
+
+const THRESHOLD: u64 = 4 * PAGE;
+
+/// A store of so many groups with a volume.
+fn hybrid(groups: u64) -> Store {
+    let large = NewLarge { threshold: THRESHOLD, chunk_blocks: chunk::BLOCKS_MIN };
+    Store::with(groups, &NewFileSystem { large: Some(large), ..NEW })
+}
+
+/// Appends `pages` pages to `file`, one by one.
+fn append(store: &Store, file: FileId, pages: u64, value: u8) {
+    for _ in 0..pages {
+        let size = store.stat(file).unwrap().size;
+        store.put(file, size, &[value; PAGE as usize]);
+    }
+}
+
+fn used(store: &Store) -> u64 {
+    store.core().pages_used()
+}
+
+#[test]
+fn what_is_due_is_pushed_once() {
+    let store = hybrid(4);
+    let files: Vec<FileId> = (0..5).map(|index| store.file(&format!("{index}"), b"")).collect();
+    let empty = used(&store);
+    for (&file, pages) in files.iter().zip([3, 9, 40, 7, 5]) {
+        append(&store, file, pages, 7);
+    }
+    assert!(store.has_due().unwrap() && used(&store) > empty + 60);
+    // Of one nothing is left to be pushed, and one is small again.
+    store.push(files[2], Wait::Forever).unwrap();
+    store.truncate(&root_user(), files[4], 3 * PAGE).unwrap();
+    store.trim_chunks().unwrap();
+    assert!(store.has_due().unwrap());
+    assert_eq!(store.push_due(|| false).unwrap(), 4);
+    assert!(!store.has_due().unwrap());
+    assert_eq!(store.push_due(|| false).unwrap(), 0);
+    for (&file, pages) in files.iter().zip([3, 9, 40, 7, 3]) {
+        assert_eq!(store.get(file), vec![7; (pages * PAGE) as usize]);
+    }
+    // A page more is due again.
+    append(&store, files[1], 1, 8);
+    assert!(store.has_due().unwrap());
+    assert_eq!(store.push_due(|| true).unwrap(), 0);
+    assert_eq!(store.push_due(|| false).unwrap(), 1);
+    assert_eq!(store.get(files[1]), [vec![7; 9 * PAGE as usize], vec![8; PAGE as usize]].concat());
+    store.examine();
+}
+
+#[test]
+fn what_is_cut_off_is_trimmed_and_the_rest_pushed() {
+    let store = hybrid(4);
+    let (cut, gone) = (store.file("cut", b""), store.file("gone", b""));
+    for file in [cut, gone] {
+        append(&store, file, 20, 1);
+        store.push(file, Wait::Forever).unwrap();
+    }
+    assert_eq!(store.push_due(|| false).unwrap(), 2);
+    // First pages that are to be pushed, and then something to be trimmed, and the other way round.
+    append(&store, gone, 5, 2);
+    store.truncate(&root_user(), gone, 10 * PAGE).unwrap();
+    store.truncate(&root_user(), cut, 10 * PAGE).unwrap();
+    append(&store, cut, 5, 2);
+    assert_eq!(store.trim_chunks().unwrap(), 2);
+    assert!(store.has_due().unwrap());
+    let expected = [vec![1; 10 * PAGE as usize], vec![2; 5 * PAGE as usize]].concat();
+    assert_eq!(store.get(cut), expected);
+    store.push_due(|| false).unwrap();
+    assert!(!store.has_due().unwrap());
+    assert_eq!((store.get(cut), store.get(gone)), (expected.clone(), vec![1; 10 * PAGE as usize]));
+    // One that is removed is only trimmed.
+    append(&store, gone, 5, 2);
+    store.remove(&root_user(), store.root(), b"gone", Removal::File).unwrap();
+    assert_eq!(store.push_due(|| false).unwrap(), 0);
+    assert_eq!(store.trim_chunks().unwrap(), 1);
+    assert!(!store.has_due().unwrap());
+    assert_eq!(store.get(cut), expected);
+    store.examine();
+}
+
+/// Whatever is pushed, trimmed and removed in whatever order, the list has what is due.
+#[test]
+fn the_list_has_what_is_due() {
+    for seed in 0..20 {
+        let store = hybrid(4);
+        let mut rng = Rng::new(seed);
+        let mut files: Vec<(String, FileId, Vec<u8>)> = Vec::new();
+        for step in 0..150_u32 {
+            let any = rng.below(files.len().max(1) as u64) as usize;
+            match rng.below(8) {
+                0 | 1 if files.len() < 8 => {
+                    let name = format!("{step}");
+                    let file = store.file(&name, b"");
+                    files.push((name, file, Vec::new()));
+                }
+                2 if !files.is_empty() => {
+                    let (name, ..) = files.remove(any);
+                    store
+                        .remove(&root_user(), store.root(), name.as_bytes(), Removal::File)
+                        .unwrap();
+                }
+                3 => drop(store.trim_chunks().unwrap()),
+                4 => drop(store.push_due(|| false).unwrap()),
+                action if !files.is_empty() => {
+                    let (_, file, bytes) = &mut files[any];
+                    match action {
+                        5 => {
+                            let len = rng.below(bytes.len() as u64 + 1);
+                            store.truncate(&root_user(), *file, len).unwrap();
+                            bytes.truncate(len as usize);
+                        }
+                        _ => {
+                            let more = vec![step as u8; 1 + rng.below(9 * PAGE) as usize];
+                            store.put(*file, bytes.len() as u64, &more);
+                            bytes.extend(more);
+                        }
+                    }
+                }
+                _ => {}
+            }
+            if step % 30 == 29 {
+                store.examine();
+            }
+        }
+        store.push_due(|| false).unwrap();
+        store.trim_chunks().unwrap();
+        assert!(!store.has_due().unwrap(), "seed {seed}");
+        for (name, file, bytes) in &files {
+            assert!(store.get(*file) == *bytes, "{name}, seed {seed}");
+        }
+        store.examine();
+    }
+}
+
+#[test]
+fn a_core_that_is_full_of_what_is_due_is_not_full() {
+    let store = hybrid(4);
+    // Files that are not closed, with as much as is not pushed yet.
+    let mut files = Vec::new();
+    while used(&store) < 3 * 512 {
+        let file = store.file(&format!("large-{}", files.len()), b"");
+        append(&store, file, 200, files.len() as u8);
+        files.push(file);
+    }
+    for index in 0..600 {
+        let file = store.make(&format!("small-{index}"), New::Regular, 0o644);
+        store.put(file, 0, &[3; 2 * PAGE as usize]);
+    }
+    for (value, &file) in (0_u8..).zip(&files) {
+        assert!(store.get(file) == vec![value; 200 * PAGE as usize], "{value}");
+    }
+    store.examine();
+}
