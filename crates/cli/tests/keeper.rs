@@ -375,3 +375,48 @@ fn a_core_on_a_battery_has_a_volume_for_its_large_files() {
     until("the keeper's end", || is_gone(keeper));
     assert!(printed(["fsck", "-n", &store]).ends_with("\nconsistent\n"));
 }
+
+/// Bytes of page `page` of a file.
+fn page_of(file: u64, page: u64) -> Vec<u8> {
+    (0..512).flat_map(|word| (file << 40 | page << 16 | word).to_le_bytes()).collect()
+}
+
+/// Pages of large files stay in the core when they are closed: the keeper pushes them, whether he
+/// makes anything durable or not.
+#[test]
+fn what_is_closed_is_pushed_by_the_keeper() {
+    const PAGES: u64 = 200;
+    for sync in ["interval=300ms", "fsync"] {
+        let place = Place::new(&format!("pushed-{sync}"), &["--threshold", "64K", "--sync", sync]);
+        let program = KeeperProgram::Path(env!("CARGO_BIN_EXE_conquest").into());
+        let how = Attach { keeper: program, ..Attach::default() };
+        let store = Store::attach(&place.directory(), &how).unwrap();
+        until("a keeper at work", || store.fs().core().has_keeper());
+        let files = store.files().unwrap();
+        // He may just be at it.
+        let stays = (0..6).filter(|file| {
+            let opened = files.create(format!("/{file}")).unwrap();
+            for page in 0..PAGES {
+                opened.write_all_at(&page_of(*file, page), page * 4096).unwrap();
+            }
+            drop(opened);
+            store.fs().has_due().unwrap()
+        });
+        assert!(stays.count() > 2, "whoever writes has pushed");
+        until("the end of pushing", || !store.fs().has_due().unwrap());
+        store.sync().unwrap();
+        drop(files);
+        store.detach().unwrap();
+        let keeper = place.keeper();
+        until("the keeper's end", || is_gone(keeper));
+        place.power_cut();
+        let store = Store::attach(&place.directory(), &how).unwrap();
+        let files = store.files().unwrap();
+        for file in 0..6 {
+            let expected: Vec<u8> = (0..PAGES).flat_map(|page| page_of(file, page)).collect();
+            assert!(files.read(format!("/{file}")).unwrap() == expected, "{file}");
+        }
+        drop(files);
+        store.detach().unwrap();
+    }
+}
