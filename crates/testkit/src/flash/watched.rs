@@ -102,7 +102,8 @@ impl Watched {
         Arc::new(Watched { device, watch: Box::new(watch), due, made })
     }
 
-    /// Lets `what` happen in the first request that `is_it`: that fails if this does.
+    /// Lets `what` happen in the first request that `is_it`: that fails if this does. Requests by
+    /// this value wait while `is_it` looks.
     pub fn when(
         &self,
         is_it: impl FnMut(Request<'_>) -> bool + Send + 'static,
