@@ -6,11 +6,11 @@ mod volumes;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use conquest_flash::device::{Device, Limits, MemoryDevice};
+use conquest_flash::device::{Device, MemoryDevice};
 use conquest_flash::{Error, Volume, assemble};
+use conquest_testkit::flash::Watched;
 use volumes::{BLOCK, Model, TestVolume, UNIT, region};
 
 /// Bytes of a segment, and of what is before the first one.
@@ -35,85 +35,37 @@ struct Spots {
     is_gone: bool,
 }
 
-/// A device with bad places.
-struct Spotted {
-    device: MemoryDevice,
-    spots: Arc<Mutex<Spots>>,
-}
-
-impl Spotted {
-    fn new(device: &MemoryDevice, spots: &Arc<Mutex<Spots>>) -> Arc<Spotted> {
-        Arc::new(Spotted { device: device.as_other(), spots: Arc::clone(spots) })
-    }
-}
-
-impl Device for Spotted {
-    fn name(&self) -> &Path {
-        self.device.name()
-    }
-
-    fn len(&self) -> u64 {
-        self.device.len()
-    }
-
-    fn limits(&self) -> Limits {
-        self.device.limits()
-    }
-
-    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.device.read(at, into)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut spots = self.spots.lock().unwrap();
+impl Spots {
+    /// Whether `bytes` can be written from byte `at` on.
+    fn meet(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let segment = (at - START) / SEGMENT;
-        if spots.payload > 0 && !META.iter().any(|magic| bytes.starts_with(magic)) {
-            match spots.good {
+        if self.payload > 0 && !META.iter().any(|magic| bytes.starts_with(magic)) {
+            match self.good {
                 0 => {
-                    spots.payload -= 1;
-                    spots.bad.insert(segment);
+                    self.payload -= 1;
+                    self.bad.insert(segment);
                 }
-                _ => spots.good -= 1,
+                _ => self.good -= 1,
             }
         }
-        if spots.leaves > 0 && bytes.starts_with(LEAF) {
-            spots.leaves -= 1;
-            spots.bad.insert(segment);
+        if self.leaves > 0 && bytes.starts_with(LEAF) {
+            self.leaves -= 1;
+            self.bad.insert(segment);
         }
-        if spots.is_gone || spots.bad.contains(&segment) {
+        if self.is_gone || self.bad.contains(&segment) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
-        self.device.write(at, bytes)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.device.flush()
-    }
-
-    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
-        self.device.discard(at, len)
-    }
-
-    fn enter(&self, writer: u64) -> io::Result<bool> {
-        self.device.enter(writer)
-    }
-
-    fn leave(&self, writer: u64) -> io::Result<()> {
-        self.device.leave(writer)
-    }
-
-    fn is_entered(&self, writer: u64) -> io::Result<bool> {
-        self.device.is_entered(writer)
-    }
-
-    fn is_anyone_entered(&self) -> io::Result<bool> {
-        self.device.is_anyone_entered()
+        Ok(())
     }
 }
 
 /// The volume on a device with bad places, as after a restart.
 fn recovered(device: &MemoryDevice, spots: &Arc<Mutex<Spots>>) -> TestVolume {
-    let body = assemble(vec![Spotted::new(device, spots)]).unwrap();
+    let spots = Arc::clone(spots);
+    let spotted = Watched::each(Arc::new(device.as_other()), move |request| {
+        request.written().map_or(Ok(()), |(at, bytes)| spots.lock().unwrap().meet(at, bytes))
+    });
+    let body = assemble(vec![spotted]).unwrap();
     Volume::recover(region(&body), &body).unwrap()
 }
 

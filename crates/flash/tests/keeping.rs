@@ -13,7 +13,8 @@ use std::time::Duration;
 use conquest_flash::device::{Device, Faults, Faulty, MemoryDevice, Work};
 use conquest_flash::{Error, Volume, assemble};
 use conquest_testkit::Rng;
-use meanwhile::Meanwhile;
+use conquest_testkit::flash::Watched;
+use meanwhile::watched;
 use rustix::io::Errno;
 use volumes::{Model, TestVolume, device, recovered, region};
 
@@ -93,7 +94,7 @@ fn a_write_in_the_background_that_fails_is_made_again() {
 }
 
 /// Notes when somebody else than thread `me` reads.
-fn note_read_of_others(device: &Arc<Meanwhile>, me: ThreadId, is_seen: &Arc<AtomicBool>) {
+fn note_read_of_others(device: &Arc<Watched>, me: ThreadId, is_seen: &Arc<AtomicBool>) {
     let (again, seen) = (Arc::clone(device), Arc::clone(is_seen));
     device.in_next(Work::Read, 0, move || match thread::current().id() == me {
         true => note_read_of_others(&again, me, &seen),
@@ -103,7 +104,7 @@ fn note_read_of_others(device: &Arc<Meanwhile>, me: ThreadId, is_seen: &Arc<Atom
 
 #[test]
 fn when_one_keeper_has_ended_there_can_be_another_one() {
-    let meanwhile = Meanwhile::new(&device(SEGMENTS));
+    let meanwhile = watched(&device(SEGMENTS));
     let (volume, _) = meanwhile::open(Arc::clone(&meanwhile) as _, None);
     let (mut model, mut rng) = (Model::default(), Rng::new(9));
     (0..UNITS).for_each(|unit| write(&volume, &mut model, unit, unit).unwrap());

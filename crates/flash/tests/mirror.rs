@@ -12,7 +12,7 @@ use conquest_flash::device::{Device, MemoryDevice, Work};
 use conquest_flash::{Error, Volume, assemble, assemble_degraded};
 use conquest_format::volume::{ANCHORS, Bind, Root, Superblock};
 use conquest_testkit::Rng;
-use meanwhile::Meanwhile;
+use meanwhile::watched;
 use mirrors::{LEN, Mirror, START, failed, join, recover, write};
 use volumes::{Model, TestVolume, UNIT, opened, region_file};
 
@@ -283,7 +283,7 @@ fn nothing_is_durable_that_no_member_has() {
 #[test]
 fn when_each_member_lacks_something_the_volume_has_failed() {
     let mut mirror = Mirror::new(2);
-    let meanwhile = Meanwhile::new(&mirror.devices[1]);
+    let meanwhile = watched(&mirror.devices[1]);
     let first_of = mirror.some(&[0]).pop().unwrap();
     let (body, other) = (
         assemble(vec![first_of, Arc::clone(&meanwhile) as _]).unwrap(),

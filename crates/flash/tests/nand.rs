@@ -6,16 +6,17 @@ mod volumes;
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use conquest_flash::device::{Device, Geometry, Limits, Nand};
+use conquest_flash::device::{Device, Geometry, Nand};
 use conquest_flash::{Error, NewVolume, Volume, assemble, create};
 use conquest_format::volume::{ANCHORS, Arrangement, Bind, Packet, Root};
 use conquest_testkit::Rng;
+use conquest_testkit::flash::{Request, Watched};
 use hooked::Hooked;
 use volumes::{Model, TestVolume, UNIT, region};
 
@@ -146,78 +147,12 @@ fn it_is_one_process_s_at_a_time_and_goes_on_after_it() {
     }
 }
 
-/// What is written by a process that dies in the middle of it, once that is wished.
-struct Dying {
-    device: Nand,
-    /// Pages of the next write that are written, if it is to be the last.
-    last: Mutex<Option<usize>>,
-    /// Where that was.
-    at: Mutex<u64>,
-}
-
-impl Device for Dying {
-    fn name(&self) -> &Path {
-        self.device.name()
-    }
-
-    fn len(&self) -> u64 {
-        self.device.len()
-    }
-
-    fn limits(&self) -> Limits {
-        self.device.limits()
-    }
-
-    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.device.read(at, into)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let last = self.last.lock().unwrap().take();
-        let Some(pages) = last else {
-            return self.device.write(at, bytes);
-        };
-        let len = bytes.len().min(pages * UNIT as usize);
-        self.device.write(at, &bytes[..len]).unwrap();
-        *self.at.lock().unwrap() = at;
-        resume_unwind(Box::new("it dies"))
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.device.flush()
-    }
-
-    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
-        self.device.discard(at, len)
-    }
-
-    fn next(&self, at: u64) -> io::Result<u64> {
-        self.device.next(at)
-    }
-
-    fn enter(&self, writer: u64) -> io::Result<bool> {
-        self.device.enter(writer)
-    }
-
-    fn leave(&self, writer: u64) -> io::Result<()> {
-        self.device.leave(writer)
-    }
-
-    fn is_entered(&self, writer: u64) -> io::Result<bool> {
-        self.device.is_entered(writer)
-    }
-
-    fn is_anyone_entered(&self) -> io::Result<bool> {
-        self.device.is_anyone_entered()
-    }
-}
-
 /// A process writes to a volume on `members`, and dies in a flush, which has written so many
 /// `pages` by then: where to, what the volume is to hold, and the next one who has it open.
 fn died_in_a_flush(members: &[Nand], pages: usize) -> (u64, Model, TestVolume) {
     create(&others(members), &new_volume(Arrangement::Striped)).unwrap();
-    let (last, at) = (Mutex::default(), Mutex::default());
-    let dying = Arc::new(Dying { device: members[0].as_other(), last, at });
+    let dying = Watched::new(Arc::new(members[0].as_other()));
+    let at = Arc::new(AtomicU64::new(0));
     let mut model = Model::default();
     let index = {
         let body = assemble(vec![Arc::clone(&dying) as _]).unwrap();
@@ -230,15 +165,23 @@ fn died_in_a_flush(members: &[Nand], pages: usize) -> (u64, Model, TestVolume) {
                 volume.flush().unwrap();
             }
         }
-        *dying.last.lock().unwrap() = Some(pages);
+        let (device, begun) = (members[0].as_other(), Arc::clone(&at));
+        let write_some = move |request: Request<'_>| {
+            if let Some((at, bytes)) = request.written() {
+                let len = bytes.len().min(pages * UNIT as usize);
+                device.write(at, &bytes[..len]).unwrap();
+                begun.store(at, Ordering::SeqCst);
+            }
+            request.written().is_some()
+        };
+        dying.when(write_some, || resume_unwind(Box::new("it dies")));
         assert!(catch_unwind(AssertUnwindSafe(|| volume.flush())).is_err());
         index
     };
-    let at = *dying.at.lock().unwrap();
     drop(dying);
     let body = assemble(others(members)).unwrap();
     let volume = Volume::join(volumes::opened(&body, &index), &body).unwrap();
-    (at, model, volume)
+    (at.load(Ordering::SeqCst), model, volume)
 }
 
 #[test]

@@ -5,18 +5,16 @@ mod meanwhile;
 mod volumes;
 
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use conquest_flash::device::{
-    Access, Device, Faults, Faulty, FileDevice, Limits, MemoryDevice, Work,
-};
+use conquest_flash::device::{Access, Device, Faults, Faulty, FileDevice, MemoryDevice, Work};
 use conquest_flash::{Error, Job, NewVolume, Request, create};
 use conquest_format::volume::Arrangement;
+use conquest_testkit::flash::Watched;
 use conquest_uring::Buffer;
 use meanwhile::{open, two};
 use volumes::{Model, TestVolume, UNIT, device};
@@ -223,98 +221,42 @@ fn nothing_is_read_from_a_volume_that_has_failed() {
 
 // --- files ---------------------------------------------------------------------------------------
 
-/// A file that counts how often it is read by a call, and is gone at the end.
+/// A file of which it is seen how often it is read by a call, and that is gone at the end.
 struct Counted {
     path: PathBuf,
-    device: FileDevice,
-    reads: AtomicU64,
+    device: Arc<Watched>,
 }
 
 impl Counted {
     /// With a volume of `segments` segments of so many units.
-    fn new(name: &str, segments: u64, units: u64) -> Arc<Counted> {
+    fn new(name: &str, segments: u64, units: u64) -> Counted {
         let name = format!("conquest-flash-{name}-{}", std::process::id());
         let path = Path::new("/var/tmp").join(name);
         File::create_new(&path).unwrap().set_len(2 * 65_536 + segments * units * UNIT).unwrap();
-        let device = FileDevice::open(&path, Access::Write).unwrap();
-        let counted = Arc::new(Counted { path, device, reads: AtomicU64::new(0) });
+        let device = Watched::new(Arc::new(FileDevice::open(&path, Access::Write).unwrap()));
+        let counted = Counted { path, device };
         let new = NewVolume {
             uuid: *b"a volume to test",
             created: 1,
             arrangement: Arrangement::Striped,
             segment: Some(units),
         };
-        create(&[Arc::clone(&counted) as _], &new).unwrap();
+        create(&[counted.device()], &new).unwrap();
         counted
     }
 
+    fn device(&self) -> Arc<dyn Device> {
+        Arc::clone(&self.device) as _
+    }
+
     fn reads(&self) -> u64 {
-        self.reads.load(Ordering::Relaxed)
+        self.device.made(Work::Read)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-impl Device for Counted {
-    fn name(&self) -> &Path {
-        self.device.name()
-    }
-
-    fn len(&self) -> u64 {
-        self.device.len()
-    }
-
-    fn limits(&self) -> Limits {
-        self.device.limits()
-    }
-
-    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.device.read(at, into)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.device.write(at, bytes)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.device.flush()
-    }
-
-    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
-        self.device.discard(at, len)
-    }
-
-    fn files(&self) -> io::Result<Vec<File>> {
-        self.device.files()
-    }
-
-    fn file_count(&self) -> usize {
-        self.device.file_count()
-    }
-
-    fn route(&self, at: u64, len: u64) -> Option<(usize, u64)> {
-        self.device.route(at, len)
-    }
-
-    fn enter(&self, writer: u64) -> io::Result<bool> {
-        self.device.enter(writer)
-    }
-
-    fn leave(&self, writer: u64) -> io::Result<()> {
-        self.device.leave(writer)
-    }
-
-    fn is_entered(&self, writer: u64) -> io::Result<bool> {
-        self.device.is_entered(writer)
-    }
-
-    fn is_anyone_entered(&self) -> io::Result<bool> {
-        self.device.is_anyone_entered()
     }
 }
 
@@ -331,7 +273,7 @@ fn read_in_all_ways(volume: &TestVolume, block: u64, count: u64) -> [Result<Vec<
 #[test]
 fn large_pieces_on_files_are_read_in_parts() {
     let device = Counted::new("large", 64, 1024);
-    let (volume, _) = open(Arc::clone(&device) as _, None);
+    let (volume, _) = open(device.device(), None);
     let mut model = Model::default();
     for number in 0..3 {
         write(&volume, &mut model, number * 10_000, 1000 * 8, number);
@@ -346,7 +288,7 @@ fn large_pieces_on_files_are_read_in_parts() {
     // A piece by itself was as long as one request.
     assert!(device.reads() - made < 4, "{}", device.reads() - made);
     for block in [0, 2048, 7992] {
-        assert!(damage(device.as_ref(), &model, block) > 0);
+        assert!(damage(device.device.as_ref(), &model, block) > 0);
         for (first, count) in [(0, 8000), (block - block.min(800), 1600.min(8000 - block + 800))] {
             for found in read_in_all_ways(&volume, first, count) {
                 let error = found.unwrap_err();
@@ -368,7 +310,7 @@ fn large_pieces_on_files_are_read_in_parts() {
 #[test]
 fn pieces_on_files_are_read_side_by_side() {
     let device = Counted::new("beside", 100, 16);
-    let (volume, _) = open(Arc::clone(&device) as _, None);
+    let (volume, _) = open(device.device(), None);
     let mut model = Model::default();
     for unit in (0..120).rev() {
         write(&volume, &mut model, unit * 32, 8 + unit % 2 * 16, unit);
@@ -397,11 +339,11 @@ fn pieces_on_files_are_read_side_by_side() {
 #[test]
 fn what_is_damaged_on_a_file_is_not_given_out() {
     let device = Counted::new("damaged", 64, 16);
-    let (volume, _) = open(Arc::clone(&device) as _, None);
+    let (volume, _) = open(device.device(), None);
     let model = scattered(&volume);
     volume.flush().unwrap();
-    assert!(damage(device.as_ref(), &model, 16) > 0);
-    assert!(damage(device.as_ref(), &model, 200) > 0);
+    assert!(damage(device.device.as_ref(), &model, 16) > 0);
+    assert!(damage(device.device.as_ref(), &model, 200) > 0);
     for is_queued in [false, true] {
         for (block, count) in [(0, 200), (16, 8), (8, 16), (16, 80), (0, 240)] {
             match read(&volume, block, count, is_queued).unwrap_err() {
@@ -421,7 +363,7 @@ fn what_is_damaged_on_a_file_is_not_given_out() {
 #[test]
 fn a_queue_can_be_asked_without_waiting() {
     let device = Counted::new("asked", 64, 16);
-    let (volume, _) = open(Arc::clone(&device) as _, None);
+    let (volume, _) = open(device.device(), None);
     let model = scattered(&volume);
     volume.flush().unwrap();
     let mut queue = volume.queue(2).unwrap();
@@ -459,7 +401,7 @@ fn no_write_is_complete_once_the_volume_has_failed() {
 #[test]
 fn a_read_may_be_longer_than_what_is_found_at_once() {
     let device = Counted::new("long", 40, 8192);
-    let (volume, _) = open(Arc::clone(&device) as _, None);
+    let (volume, _) = open(device.device(), None);
     let mut bytes: Vec<u8> = (0..5000 * UNIT).map(|at| (at / 4096 * 7 + at % 251) as u8).collect();
     volume.write(0, &bytes).unwrap();
     volume.flush().unwrap();

@@ -5,13 +5,13 @@ mod media;
 mod volumes;
 
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use conquest_flash::device::{Device, Limits, MemoryDevice};
 use conquest_flash::{Error, NewVolume, Volume, assemble, create};
 use conquest_format::volume::{ANCHORS, Arrangement, Leaf, Packet, Root};
 use conquest_testkit::Rng;
+use conquest_testkit::flash::{Request, Watched};
 use media::{
     SEGMENT, after, bind, change_root, flushed, packets, put_unit, refused, roots, unit_at,
 };
@@ -41,96 +41,65 @@ struct Seen {
     unflushed_roots: u64,
 }
 
-/// A device that sees who writes what, and may say that it has not.
-struct Watched {
-    device: MemoryDevice,
-    seen: Arc<Mutex<Seen>>,
-}
-
-impl Watched {
-    /// The volume on `device` as after a restart, and what is seen of it.
-    fn recovered(device: &MemoryDevice) -> (TestVolume, Arc<Mutex<Seen>>) {
-        let seen: Arc<Mutex<Seen>> = Arc::default();
-        let watched = Watched { device: device.as_other(), seen: Arc::clone(&seen) };
-        let body = assemble(vec![Arc::new(watched)]).unwrap();
-        (Volume::recover(region(&body), &body).unwrap(), seen)
-    }
-}
-
-impl Device for Watched {
-    fn name(&self) -> &Path {
-        self.device.name()
-    }
-
-    fn len(&self) -> u64 {
-        self.device.len()
-    }
-
-    fn limits(&self) -> Limits {
-        self.device.limits()
-    }
-
-    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        let units = at / UNIT..(at + into.len() as u64).div_ceil(UNIT);
-        if self.seen.lock().unwrap().unreadable.iter().any(|unit| units.contains(unit)) {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
-        }
-        self.device.read(at, into)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.device.write(at, bytes)?;
-        let mut seen = self.seen.lock().unwrap();
-        if bytes.starts_with(ROOT) {
-            seen.roots += 1;
-            seen.unflushed_roots += 1;
-            seen.early_roots += u64::from(seen.flushes == 0 || seen.unflushed > 0);
-        } else {
-            seen.unflushed += 1;
-        }
-        if seen.denies_roots && bytes.starts_with(ROOT) {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
-        }
-        if !META.iter().any(|magic| bytes.starts_with(magic)) {
-            let when = usize::from(seen.is_entered);
-            seen.payload[when] += bytes.len() as u64 / UNIT;
+/// `device`, of which `seen` has what is done to it; it may say that it has not done it.
+fn watched(device: &MemoryDevice, seen: &Arc<Mutex<Seen>>) -> Arc<Watched> {
+    let (seen, below) = (Arc::clone(seen), device.as_other());
+    Watched::each(Arc::new(device.as_other()), move |request| {
+        let mut seen = seen.lock().unwrap();
+        let failed = || Err(io::Error::from_raw_os_error(libc::EIO));
+        match request {
+            Request::Read(at, len) => {
+                let units = at / UNIT..(at + len as u64).div_ceil(UNIT);
+                if seen.unreadable.iter().any(|unit| units.contains(unit)) {
+                    return failed();
+                }
+            }
+            Request::Write(at, bytes) | Request::WriteDurable(at, bytes) => {
+                seen.note(bytes);
+                if seen.denies_roots && bytes.starts_with(ROOT) {
+                    below.write(at, bytes)?;
+                    return failed();
+                }
+            }
+            Request::Flush => {
+                seen.flushes += 1;
+                (seen.unflushed, seen.unflushed_roots) = (0, 0);
+            }
+            Request::Enter(_) => seen.is_entered = true,
+            Request::Discard(..) | Request::IsWritten(..) => {}
         }
         Ok(())
-    }
+    })
+}
 
-    fn flush(&self) -> io::Result<()> {
-        let mut seen = self.seen.lock().unwrap();
-        seen.flushes += 1;
-        (seen.unflushed, seen.unflushed_roots) = (0, 0);
-        self.device.flush()
-    }
+/// The volume on `device` as after a restart, and what is seen of it.
+fn watched_recovery(device: &MemoryDevice) -> (TestVolume, Arc<Mutex<Seen>>) {
+    let seen: Arc<Mutex<Seen>> = Arc::default();
+    let body = assemble(vec![watched(device, &seen)]).unwrap();
+    (Volume::recover(region(&body), &body).unwrap(), seen)
+}
 
-    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
-        self.device.discard(at, len)
-    }
-
-    fn enter(&self, writer: u64) -> io::Result<bool> {
-        self.seen.lock().unwrap().is_entered = true;
-        self.device.enter(writer)
-    }
-
-    fn leave(&self, writer: u64) -> io::Result<()> {
-        self.device.leave(writer)
-    }
-
-    fn is_entered(&self, writer: u64) -> io::Result<bool> {
-        self.device.is_entered(writer)
-    }
-
-    fn is_anyone_entered(&self) -> io::Result<bool> {
-        self.device.is_anyone_entered()
+impl Seen {
+    /// Notes that `bytes` are written.
+    fn note(&mut self, bytes: &[u8]) {
+        if bytes.starts_with(ROOT) {
+            self.roots += 1;
+            self.unflushed_roots += 1;
+            self.early_roots += u64::from(self.flushes == 0 || self.unflushed > 0);
+        } else {
+            self.unflushed += 1;
+        }
+        if !META.iter().any(|magic| bytes.starts_with(magic)) {
+            let when = usize::from(self.is_entered);
+            self.payload[when] += bytes.len() as u64 / UNIT;
+        }
     }
 }
 
 #[test]
 fn who_recovers_is_a_writer_before_it_cleans() {
     let device = volumes::device(100);
-    let (mut volume, _) = Watched::recovered(&device);
+    let (mut volume, _) = watched_recovery(&device);
     let units = volume.info().unwrap().capacity;
     let mut model = Model::default();
     for unit in 0..units {
@@ -141,7 +110,7 @@ fn who_recovers_is_a_writer_before_it_cleans() {
         volume.flush().unwrap();
         drop(volume);
         let seen;
-        (volume, seen) = Watched::recovered(&device);
+        (volume, seen) = watched_recovery(&device);
         let [before, since] = seen.lock().unwrap().payload;
         let copies = volume.info().unwrap().written.copied;
         assert_eq!((before, since), (0, copies), "restart {number}");
@@ -161,7 +130,7 @@ fn who_recovers_is_a_writer_before_it_cleans() {
 fn a_root_comes_when_all_that_it_names_is_flushed() {
     let device = volumes::device(100);
     for number in 0..4 {
-        let (volume, seen) = Watched::recovered(&device);
+        let (volume, seen) = watched_recovery(&device);
         assert_eq!(seen.lock().unwrap().unflushed_roots, 0);
         for unit in 0..100 {
             volume.write(unit * 8, &volumes::contents(number).repeat(8)).unwrap();
@@ -179,7 +148,7 @@ fn a_root_comes_when_all_that_it_names_is_flushed() {
 #[test]
 fn the_checkpoint_of_a_root_that_may_be_there_is_kept() {
     let device = volumes::device(100);
-    let (volume, seen) = Watched::recovered(&device);
+    let (volume, seen) = watched_recovery(&device);
     let mut model = Model::default();
     for unit in 0..40 {
         volume.write(unit * 8, &model.write(unit * 8, 8, 0)).unwrap();
@@ -198,7 +167,7 @@ fn the_checkpoint_of_a_root_that_may_be_there_is_kept() {
     assert_eq!(info.written.checkpoints, before, "another one was written");
     assert!(info.wear.most > 2, "{:?}", info.wear);
     drop(volume);
-    let (volume, _) = Watched::recovered(&device);
+    let (volume, _) = watched_recovery(&device);
     model.compare(&volume, 1024, "recovered");
     assert_eq!(volume.check().unwrap(), []);
 }
@@ -226,8 +195,8 @@ fn roots_beside_what_cannot_be_read_are_found() {
     let seen: Arc<Mutex<Seen>> = Arc::default();
     let last = |anchor: u64| START / UNIT + (anchor + 1) * SEGMENT - 1;
     seen.lock().unwrap().unreadable = (0..ANCHORS).map(last).collect();
-    let watched = Watched { device: device.as_other(), seen };
-    let body = assemble(vec![Arc::new(watched)]).unwrap();
+    let watched = watched(&device, &seen);
+    let body = assemble(vec![watched]).unwrap();
     let volume = Volume::recover(region(&body), &body).unwrap();
     model.compare(&volume, 30 * 8, "roots in part");
 }

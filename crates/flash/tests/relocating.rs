@@ -12,7 +12,7 @@ use std::time::Duration;
 use conquest_flash::device::{Limits, MemoryDevice, Work};
 use conquest_flash::{NewVolume, create};
 use conquest_format::volume::Arrangement;
-use meanwhile::{Meanwhile, open};
+use meanwhile::{open, watched};
 use volumes::{Model, TestVolume, UNIT, device, recovered};
 
 /// Free segments that users leave to others, in small volumes.
@@ -73,7 +73,7 @@ fn what_is_copied_next_is_not_free_before_that_is_over() {
     volume.checkpoint().unwrap();
     drop(volume);
     // After a restart each of them is known by one name.
-    let (meanwhile, stopped) = (Meanwhile::new(&device), Meanwhile::new(&device));
+    let (meanwhile, stopped) = (watched(&device), watched(&device));
     let (volume, region) = open(Arc::clone(&meanwhile) as _, None);
     let (others, _) = open(Arc::clone(&stopped) as _, Some(&region));
     let (other, _) = open(Arc::new(device.as_other()), Some(&region));

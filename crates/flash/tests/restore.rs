@@ -15,7 +15,7 @@ use conquest_flash::device::{Device, MemoryDevice, Work};
 use conquest_flash::{Damage, Error, Job, Request, Verifying, Volume, assemble, assemble_degraded};
 use conquest_format::volume::{ANCHORS, Bind, Root};
 use conquest_uring::Buffer;
-use meanwhile::Meanwhile;
+use meanwhile::watched;
 use mirrors::{Mirror, START, failed, join, write};
 use volumes::{Model, TestVolume, UNIT, opened, region_file};
 
@@ -274,7 +274,7 @@ fn what_is_under_way_is_waited_for() {
 /// in a write to the good member while `what` is done.
 fn while_one_is_writing(what: impl FnOnce(&Mirror, &Arc<TestVolume>)) {
     let (mirror, mut model) = degraded(1);
-    let meanwhile = Meanwhile::new(&mirror.devices[0]);
+    let meanwhile = watched(&mirror.devices[0]);
     let failed = Arc::new(mirror.devices[1].as_other());
     let (body, other) =
         (assemble(vec![Arc::clone(&meanwhile) as _, failed]).unwrap(), mirror.body());
@@ -312,7 +312,7 @@ fn one_who_writes_for_long_is_waited_for_for_ten_seconds() {
 #[test]
 fn who_is_writing_a_packet_is_waited_for() {
     let (mirror, mut model) = degraded(1);
-    let meanwhile = Meanwhile::new(&mirror.devices[0]);
+    let meanwhile = watched(&mirror.devices[0]);
     let members = vec![Arc::clone(&meanwhile) as _, Arc::new(mirror.devices[1].as_other()) as _];
     let (body, other) = (assemble(members).unwrap(), mirror.body());
     let file = region_file(&body);
@@ -453,7 +453,7 @@ fn restored_while(
     what: impl Fn(&TestVolume, &mut Model) + Send + 'static,
 ) -> bool {
     let (mirror, mut model) = degraded(1);
-    let meanwhile = Meanwhile::new(&mirror.devices[1]);
+    let meanwhile = watched(&mirror.devices[1]);
     let good = Arc::new(mirror.devices[0].as_other());
     let (body, other) = (assemble(vec![good, Arc::clone(&meanwhile) as _]).unwrap(), mirror.body());
     let file = region_file(&body);
@@ -502,7 +502,7 @@ fn checkpoint_segment(mirror: &MemoryDevice) -> u64 {
 fn what_recovery_needs_is_not_begun_anew_while_it_is_copied() {
     for nth in 0..6 {
         let (mirror, model) = degraded(1);
-        let (meanwhile, good) = (Meanwhile::new(&mirror.devices[1]), &mirror.devices[0]);
+        let (meanwhile, good) = (watched(&mirror.devices[1]), &mirror.devices[0]);
         let members = vec![Arc::new(good.as_other()) as _, Arc::clone(&meanwhile) as _];
         let (body, other) = (assemble(members).unwrap(), mirror.body());
         let file = region_file(&body);

@@ -15,8 +15,9 @@ use std::sync::mpsc::channel;
 use conquest_flash::device::{Device, Work};
 use conquest_flash::{Damage, Verified, Verifying, Volume, assemble};
 use conquest_format::geometry::STATE_ROOTS;
+use conquest_testkit::flash::Watched;
 use hooked::Hooked;
-use meanwhile::Meanwhile;
+use meanwhile::watched;
 use mirrors::{Mirror, write};
 use opening::Place;
 use volumes::{Model, TestVolume, UNIT, region};
@@ -102,8 +103,8 @@ fn what_is_not_on_the_devices_yet_is_looked_at_too() {
 }
 
 /// The volume on a mirror, of whose first member somebody does something when it is read.
-fn meanwhile(mirror: &Mirror) -> (Arc<Meanwhile>, TestVolume) {
-    let meanwhile = Meanwhile::new(&mirror.devices[0]);
+fn meanwhile(mirror: &Mirror) -> (Arc<Watched>, TestVolume) {
+    let meanwhile = watched(&mirror.devices[0]);
     let other = Arc::new(mirror.devices[1].as_other());
     let body = assemble(vec![Arc::clone(&meanwhile) as _, other]).unwrap();
     (meanwhile, Volume::recover(region(&body), &body).unwrap())

@@ -1,4 +1,11 @@
 //! Checkpoints: pages that records have changed go to the image, and the log begins anew.
+//!
+//! Of several that are written at the same time one comes to its end; the others give up. For a
+//! repeated record counts as long as the epoch is in the log that has it, also if others have
+//! changed the same words since: these are in the log, too, behind where it begins. If another
+//! checkpoint that was begun later let it begin behind these, and before that epoch, the older
+//! record would undo them. One that is begun later than the other one's end lets the log begin
+//! behind that epoch.
 
 use std::collections::BTreeSet;
 
@@ -35,20 +42,25 @@ impl<M: Memory, H: Host> Image<M, H> {
     /// # Errors
     /// As [`Self::sync`].
     pub fn checkpoint<N: Memory, I: Host>(&self, core: &Core<N, I>) -> Result<()> {
+        let follows = self.root()?.log_start;
         let begun = core.begin_checkpoint()?;
         self.sync(core)?;
         let root = self.root()?;
         let before = match self.before(&root, begun.sequence, &begun.unapplied) {
             // Somebody else has done it meanwhile, and given the log back.
-            Err(_) if self.root()?.log_start > root.log_start => return Ok(()),
+            _ if self.root()?.log_start != follows => return Ok(()),
             before => before?,
         };
+        if before.log_start == follows {
+            // There was nothing in it.
+            return Ok(());
+        }
         let pages: Vec<Offset> = before.pages.iter().copied().collect();
         let count = pages.chunks(TOGETHER).count();
         for (index, part) in pages.chunks(TOGETHER).enumerate() {
             let is_last = index + 1 == count;
-            let start =
-                Start { log_start: before.log_start, checkpoint: begun.sequence.min(root.cut) };
+            let checkpoint = begun.sequence.min(root.cut);
+            let start = Start { follows, log_start: before.log_start, checkpoint };
             let repeated = if is_last { &before.repeated[..] } else { &[] };
             self.write_pages(core, part, repeated, is_last.then_some(start))?;
         }
@@ -77,7 +89,8 @@ impl<M: Memory, H: Host> Image<M, H> {
         Ok(before)
     }
 
-    /// Writes the `pages` as they are by an epoch, with fragments that are `repeated`.
+    /// Writes the `pages` as they are by an epoch, with fragments that are `repeated`; unless the
+    /// log has begun anew meanwhile, and this is to `start` it.
     fn write_pages<N: Memory, I: Host>(
         &self,
         core: &Core<N, I>,
@@ -91,6 +104,9 @@ impl<M: Memory, H: Host> Image<M, H> {
             };
             let from = core.durable();
             let (root, seen) = self.look_for(core)?;
+            if start.is_some_and(|start| start.follows != root.log_start) {
+                return Ok(());
+            }
             if root.cut > from {
                 self.volume.flush()?;
                 core.set_durable(root.cut)?;

@@ -29,6 +29,8 @@ pub(crate) struct Epoch {
 /// What becomes of the log with an epoch.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
+    /// Where it begins in the root that this follows.
+    pub(crate) follows: u64,
     /// Blocks from [`LOG`] on from which it is needed.
     pub(crate) log_start: u64,
     /// The record from which it is needed.
@@ -91,10 +93,8 @@ impl<M: Memory, H: Host> Image<M, H> {
             if is_last {
                 next.epoch += 1;
                 next.cut = cut;
-                if let Some(Start { log_start, checkpoint }) = start {
-                    // Another one may have come further.
-                    next.log_start = next.log_start.max(log_start);
-                    next.checkpoint = next.checkpoint.max(checkpoint);
+                if let Some(Start { log_start, checkpoint, .. }) = start {
+                    (next.log_start, next.checkpoint) = (log_start, checkpoint);
                 }
             }
             let root_bytes = next.to_bytes();

@@ -113,7 +113,9 @@ impl<M: Memory, H: Host> Image<M, H> {
         let mut logged = Logged::default();
         let mut all: BTreeMap<Offset, Box<[u8; PAGE as usize]>> = BTreeMap::new();
         self.epochs(root, |_, epoch| {
-            for (_, _, fragment) in Fragments::of(&epoch.fragments) {
+            // A record that a checkpoint has repeated named its pages in an earlier epoch.
+            let own = |number: &u64| *number >= epoch.header.from;
+            for (_, _, fragment) in Fragments::of(&epoch.fragments).filter(|it| own(&it.0)) {
                 for item in Items::of(fragment) {
                     if let Item::Pages(first, count) = item {
                         // What this epoch has not in the log is in the image.

@@ -1,125 +1,27 @@
 //! A core comes back from its volume as it was, whenever the power is cut.
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
+mod cores;
+
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use conquest_flash::device::{Device, Faults, Faulty, Limits, MemoryDevice, Work};
-use conquest_flash::{Body, NewVolume, Volume, assemble, create};
+use conquest_flash::device::{Faults, Faulty, Work};
 use conquest_format::Geometry;
 use conquest_format::geometry::Shape;
 use conquest_format::image::{LOG, ROOT};
-use conquest_format::volume::Arrangement;
 use conquest_image::{Error, Image};
+use conquest_pm::Options;
 use conquest_pm::attach::{NewRegion, make};
-use conquest_pm::media::{Mapped, OsHost, Source};
-use conquest_pm::{Access, Options, Region};
 use conquest_testkit::flash::crash::{Choice, crash};
 use conquest_testkit::flash::{Event, Mark, Medium, Recorder, Sweep};
-use conquest_testkit::scenario::{self, SimCore, attach, shape};
+use conquest_testkit::scenario;
 use conquest_testkit::shelf::{self, Contents, Op};
 use conquest_testkit::{DyingMemory, Image as Words, RecordingMemory, Rng, World, become_actor};
-
-type TestImage = Image<Mapped, OsHost>;
-
-const UNIT: u64 = 4096;
-const SHAPE: Shape = Shape { log: 24, slots: 4, lanes: 4, ..shape() };
-
-fn new_region(uuid: u8) -> NewRegion {
-    NewRegion { shape: SHAPE, kinds: shelf::kinds(), uuid: [uuid; 16], created: 1, groups: 1 }
-}
-
-/// A new volume of `segments` segments of 16 units on `device`.
-fn new_volume(device: Arc<dyn Device>) {
-    let uuid = *b"a volume to test";
-    let new = NewVolume { uuid, created: 1, arrangement: Arrangement::Striped, segment: Some(16) };
-    create(&[device], &new).unwrap();
-}
-
-fn len(segments: u64) -> u64 {
-    2 * 65_536 + segments * 16 * UNIT
-}
-
-fn memory_device(segments: u64) -> MemoryDevice {
-    let limits = Limits { is_cached: true, ..Limits::of_blocks(512) };
-    let device = MemoryDevice::new("memory", len(segments), limits).unwrap();
-    new_volume(Arc::new(device.clone()));
-    device
-}
-
-fn index(body: &Body) -> Arc<Region> {
-    let file = rustix::fs::memfd_create("index", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    let again = file.try_clone().unwrap();
-    let (shape, kinds, uuid) = (body.shape(4), body.kinds(), body.uuid());
-    let new = NewRegion { shape, kinds, uuid, created: 1, groups: 1 };
-    Region::create(Source::Descriptor(file), 0o600, &new).unwrap();
-    let source = Source::Descriptor(again);
-    Region::open(source, &body.kinds(), Access::default(), Options::default()).unwrap()
-}
-
-/// The volume on `device`, as after a restart of the machine.
-fn volume(device: Arc<dyn Device>) -> Arc<Volume<Mapped, OsHost>> {
-    let body = assemble(vec![device]).unwrap();
-    Arc::new(Volume::recover(index(&body), &body).unwrap())
-}
-
-/// A core in memory, as process 0 has it.
-struct Core {
-    memory: RecordingMemory,
-    world: World,
-    core: SimCore,
-}
-
-fn memory() -> (RecordingMemory, World) {
-    become_actor(0);
-    let geometry = Geometry::new(SHAPE).unwrap();
-    let words = Arc::new(Words::new(geometry.len()));
-    let memory = RecordingMemory::new(words, geometry.volatile(), false);
-    let world = World::new(memory.clock());
-    (memory, world)
-}
-
-impl Core {
-    fn attached(memory: RecordingMemory, world: World) -> Core {
-        let core = attach(DyingMemory::counting(memory.actor(0)), &world, 0).unwrap();
-        Core { memory, world, core }
-    }
-
-    /// A new one.
-    fn new(uuid: u8) -> Core {
-        let (memory, world) = memory();
-        let new = new_region(uuid);
-        make(&memory.actor(0), &world.process(9), Path::new("new"), &new).unwrap();
-        Core::attached(memory, world)
-    }
-
-    /// The one that `image` is of.
-    fn restored(image: &TestImage) -> Result<Core, Error> {
-        let (memory, world) = memory();
-        image.restore(&memory.actor(0), &world.process(9), Path::new("restored"))?;
-        Ok(Core::attached(memory, world))
-    }
-
-    /// As another process has it.
-    fn other(&self, id: u32) -> SimCore {
-        attach(DyingMemory::counting(self.memory.actor(id)), &self.world, id).unwrap()
-    }
-
-    fn contents(&self) -> Contents {
-        // What was begun in several records is finished.
-        drop(self.core.begin().unwrap());
-        let (contents, findings) = shelf::examine(&self.core).unwrap();
-        assert_eq!(findings, []);
-        contents
-    }
-}
-
-fn push(core: &SimCore, list: u32, id: u64, pages: u64) {
-    assert!(shelf::perform(core, 0, Op::Push { list, id, pages }).unwrap());
-}
+use cores::{Core, SHAPE, TestImage, len, memory_device, new_region, new_volume, push, volume};
 
 #[test]
 fn a_core_comes_back_as_it_was_when_it_was_made_durable() {

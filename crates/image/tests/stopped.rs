@@ -2,12 +2,9 @@
 //! durable then stays so when the first one goes on.
 #![allow(clippy::unwrap_used)] // Helpers fail as tests do.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
 use conquest_flash::device::{Device, Limits, MemoryDevice};
 use conquest_flash::{Body, NewVolume, Volume, assemble, create};
@@ -18,83 +15,16 @@ use conquest_image::Image;
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{MapOptions, Mapped, Medium, OsHost, Source};
 use conquest_pm::{Access, Options, Region};
+use conquest_testkit::flash::{Request, Watched};
 use conquest_testkit::scenario::shape;
 use conquest_testkit::shelf::{self, Contents, Op};
+use conquest_testkit::stop::stop;
 
 type TestImage = Image<Mapped, OsHost>;
 
 const SHAPE: Shape = Shape { max_groups: 6, log: 64, slots: 4, lanes: 4, ..shape() };
-/// Longest wait.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of a request that is one of payload, and of no packet.
 const LONG: usize = 100 << 10;
-
-/// Tells that a request waits, and is told that it may go on.
-struct Gate {
-    waits: Sender<()>,
-    goes_on: Receiver<()>,
-}
-
-/// A device on which the next long write waits, once there is a gate.
-struct Gated {
-    device: MemoryDevice,
-    gate: Arc<Mutex<Option<Gate>>>,
-}
-
-impl Device for Gated {
-    fn name(&self) -> &Path {
-        self.device.name()
-    }
-
-    fn len(&self) -> u64 {
-        self.device.len()
-    }
-
-    fn limits(&self) -> Limits {
-        self.device.limits()
-    }
-
-    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.device.read(at, into)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let gate = match bytes.len() >= LONG {
-            true => self.gate.lock().unwrap().take(),
-            false => None,
-        };
-        if let Some(Gate { waits, goes_on }) = gate {
-            waits.send(()).unwrap();
-            // Who is gone lets it go on.
-            let _told = goes_on.recv_timeout(PATIENCE);
-        }
-        self.device.write(at, bytes)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.device.flush()
-    }
-
-    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
-        self.device.discard(at, len)
-    }
-
-    fn enter(&self, place: u64) -> io::Result<bool> {
-        self.device.enter(place)
-    }
-
-    fn leave(&self, place: u64) -> io::Result<()> {
-        self.device.leave(place)
-    }
-
-    fn is_entered(&self, place: u64) -> io::Result<bool> {
-        self.device.is_entered(place)
-    }
-
-    fn is_anyone_entered(&self) -> io::Result<bool> {
-        self.device.is_anyone_entered()
-    }
-}
 
 fn new_region() -> NewRegion {
     NewRegion { shape: SHAPE, kinds: shelf::kinds(), uuid: [1; 16], created: 1, groups: 1 }
@@ -163,9 +93,9 @@ fn who_goes_on_late_takes_nothing_back_of_what_others_made_durable() {
     let (uuid, arrangement) = (*b"a volume to test", Arrangement::Striped);
     let new = NewVolume { uuid, created: 1, arrangement, segment: Some(256) };
     create(&[Arc::new(device.clone())], &new).unwrap();
-    let (gate, file) = (Arc::new(Mutex::new(None)), memfd());
-    let gated = Gated { device: device.as_other(), gate: Arc::clone(&gate) };
-    let first = Image::make(recovered(Arc::new(gated), &file), &new_region()).unwrap();
+    let (watched, file) = (Watched::new(Arc::new(device.as_other())), memfd());
+    let first = recovered(Arc::clone(&watched) as _, &file);
+    let first = Image::make(first, &new_region()).unwrap();
     let second = Image::find(joined(Arc::new(device.as_other()), &file)).unwrap();
     let file = memfd();
     Region::create(Source::Descriptor(file.try_clone().unwrap()), 0o600, &new_region()).unwrap();
@@ -177,18 +107,21 @@ fn who_goes_on_late_takes_nothing_back_of_what_others_made_durable() {
     first.sync(&core).unwrap();
     push(1);
     push(2);
-    let (waits, waiting) = channel();
-    let (go_on, goes_on) = channel();
-    *gate.lock().unwrap() = Some(Gate { waits, goes_on });
+    let (stop, waiting) = stop();
+    let is_long = |request: Request<'_>| request.written().is_some_and(|it| it.1.len() >= LONG);
+    watched.when(is_long, || {
+        stop.here();
+        Ok(())
+    });
     let expected = std::thread::scope(|scope| {
         let stopped = scope.spawn(|| first.sync(&core));
-        waiting.recv_timeout(PATIENCE).unwrap();
+        assert!(waiting.is_there());
         push(3);
         push(4);
         second.sync(&other).unwrap();
         let expected = contents(&other);
         assert_eq!(brought_back(&device), expected, "while the first one is stopped");
-        go_on.send(()).unwrap();
+        waiting.let_go();
         stopped.join().unwrap().unwrap();
         expected
     });

@@ -45,6 +45,7 @@ pub mod scenario;
 pub mod schedule;
 pub mod shelf;
 mod sim_host;
+pub mod stop;
 pub mod store;
 mod summary;
 mod thread;

@@ -6,15 +6,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use conquest_format::geometry::{STATE, Shape};
-use conquest_format::log::{FIRST, Fragments, Item, Items};
-use conquest_format::{Geometry, Offset};
+use conquest_format::log::{FIRST, Fragments, Item, Items, Owner, chunk, unpack_end};
+use conquest_format::{Geometry, Offset, WORD};
 use conquest_pm::Error;
 use conquest_pm::attach::NewRegion;
 use conquest_pm::log::{Copied, Origin, Replay, Sealed};
+use conquest_pm::memory::Memory;
 use conquest_testkit::scenario::{SimCore, SimMemory, attach, fresh, shape};
 use conquest_testkit::schedule::{ScheduleOptions, Schedules, Search, run};
 use conquest_testkit::shelf::{self, Contents, Op};
@@ -512,4 +514,70 @@ fn pages_that_are_freed_before_they_are_durable_are_not_written() {
     assert_eq!(pages_of(&[Op::Pop { list: 0 }, push(4, 1), Op::Pop { list: 0 }, push(5, 2)]), 2);
     assert_eq!(pages_of(&[push(6, 1), push(7, 3), Op::Pop { list: 0 }, push(8, 3)]), 4);
     compare(&state).unwrap();
+}
+
+/// Puts behind the end of each chunk what looks like a fragment of record `sequence`: an earlier
+/// life may have left any words there.
+fn leave_behind(memory: &impl Memory, sequence: u64) {
+    let geometry = Geometry::new(SHAPE).unwrap();
+    for number in 0..SHAPE.log {
+        let header = |word| memory.load(geometry.log_header(number).plus(word), Ordering::Relaxed);
+        let owner = Owner::unpack(header(chunk::OWNER));
+        let end = unpack_end(header(chunk::END), owner.life);
+        if end > 0 {
+            let at = geometry.log_chunk(number).plus(end);
+            memory.put(at, 256, Ordering::Relaxed);
+            memory.put(at.plus(WORD), sequence, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A region with a push by process 0 that nobody has made durable, and a trap behind that.
+fn trapped() -> Prepared {
+    become_actor(0);
+    let prepared = prepared();
+    let memory = DyingMemory::counting(prepared.memory.actor(0));
+    let core = attach(memory, &prepared.world, 0).unwrap();
+    assert!(shelf::perform(&core, 0, Op::Push { list: 0, id: 1, pages: 1 }).unwrap());
+    leave_behind(core.memory(), core.next_sequence() - 1);
+    prepared
+}
+
+/// What is sealed of the region by process 1.
+fn sealed(prepared: &Prepared) -> Contents {
+    as_another(1, || {
+        let memory = DyingMemory::counting(prepared.memory.actor(1));
+        let core = attach(memory, &prepared.world, 1).unwrap();
+        core.recover().unwrap();
+        let mut volume = Volume { cut: FIRST, ..Volume::default() };
+        volume.take(core.seal(FIRST, Copied::new()).unwrap().unwrap());
+        volume.contents().unwrap()
+    })
+}
+
+#[test]
+fn what_an_earlier_life_of_a_chunk_has_left_is_not_the_last_record() {
+    let mut expected = Contents::new();
+    expected.apply(0, Op::Push { list: 0, id: 1, pages: 1 });
+    assert_eq!(sealed(&trapped()), expected);
+    // Nor when somebody has died while he wrote the next one.
+    let touch = Op::Touch { list: 0 };
+    let mut touched = expected.clone();
+    touched.apply(0, touch);
+    for store in 1.. {
+        let prepared = trapped();
+        let world = prepared.world.clone();
+        let core = attach(DyingMemory::counting(prepared.memory.actor(0)), &world, 0).unwrap();
+        core.memory().meet(store, Fate::Unwind(Box::new(move || world.kill(0))));
+        let perform = || shelf::perform(&core, 0, touch).unwrap();
+        let is_done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(perform)).is_ok();
+        let found = sealed(&prepared);
+        if is_done {
+            core.memory().meet(1, Fate::Live);
+            assert_eq!(found, touched);
+            assert!(store > 30, "{store}");
+            return;
+        }
+        assert!(found == expected || found == touched, "store {store}: {found:?}");
+    }
 }

@@ -20,7 +20,7 @@ use crate::content::tree::{self, Way};
 use crate::content::{Freed, IN_PLACE_MAX, Piece, part_of_run, piece};
 use crate::error::corrupt;
 use crate::inode::{Draft, FileId};
-use crate::large::{DIRECT_MIN, Why, chunk, far_edges};
+use crate::large::{DIRECT_MIN, chunk, far_edges};
 use crate::locks::Wait;
 use crate::open::OpenFile;
 use crate::placement::{MAGIC, is_program};
@@ -185,12 +185,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let change = write_open(who, &draft.rules())?;
         apply(&mut tx, &mut draft, change)?;
-        if let Content::Large { chunk: at, .. } = draft.inode.content {
-            tx.pages_pass();
-            if draft.inode.size.max(start + most) > limit && chunk::load(&tx, at)?.list == 0 {
-                chunk::note_due(&mut tx, at, Why::Push)?;
-            }
-        }
+        self.note_passing(&mut tx, &draft, start + most)?;
         let mut left = patch.until(start + most);
         let mut done = start;
         let mut full = false;

@@ -47,7 +47,6 @@ use crate::error::VolumeError;
 
 pub use mark::{Marks, marks, set_marks};
 
-pub(crate) use chunk::Why;
 pub(crate) use direct::DIRECT_MIN;
 pub(crate) use read::{FAR_STEP, far_edges};
 

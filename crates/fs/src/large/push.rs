@@ -13,7 +13,8 @@ use conquest_pm::{Tx, View};
 use crate::content::{clear, pages_in_core, punch, stage_trim};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, load};
-use crate::large::{PAGE_BLOCKS, Why, chunk};
+use crate::large::chunk::Why;
+use crate::large::{PAGE_BLOCKS, chunk};
 use crate::locks::{Mode, Wait};
 use crate::{FileSystem, Reader, Result};
 
@@ -126,6 +127,26 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             let is_due = self.has_pages_to_push(view, &inode)?;
             Ok(Some(chunk::load(view, at)?).filter(|chunk| is_due && chunk.list == 0))
         })
+    }
+
+    /// Stages that the file of `draft`, of which bytes up to `end` are about to be written, is one
+    /// of those that have pages to be pushed, if it is large.
+    pub(crate) fn note_passing(
+        &self,
+        tx: &mut Tx<'_, M, H>,
+        draft: &Draft,
+        end: u64,
+    ) -> Result<()> {
+        let Content::Large { chunk: at, .. } = draft.inode.content else {
+            return Ok(());
+        };
+        if draft.inode.size.max(end) > self.limit_of(&draft.inode) {
+            tx.pages_pass();
+            if chunk::load(tx, at)?.list == 0 {
+                chunk::note_due(tx, at, Why::Push)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the file of `inode`, which has a chunk, is large enough, and has pages in the core.

@@ -244,7 +244,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             if core.replace_lane_state(self.lane, State::Drawing, State::Committed(sequence)) {
                 match number {
                     0 => core.advance(chunk, sequence),
-                    _ => core.advance_all(self.lane, sequence, Some(chunk)),
+                    _ => core.advance_all(self.lane, sequence, chunk),
                 }
                 return;
             }
@@ -288,7 +288,21 @@ impl<M: Memory, H: Host> Core<M, H> {
         (found == sequence && end + bytes <= CHUNK).then_some(end + bytes)
     }
 
-    /// Counts the fragment of record `sequence`, which is committed, among those in `chunk`.
+    /// The record of the last fragment that is counted among those in `chunk`.
+    fn last_counted(&self, chunk: u32) -> Option<u64> {
+        let end = self.chunk_end(chunk);
+        let (mut at, mut last) = (0, None);
+        while at + FRAGMENT <= end.min(CHUNK) {
+            let [first, sequence] = self.load_pair(self.geometry.log_chunk(chunk).plus(at));
+            let (bytes, _) = unpack_fragment(first)?;
+            last = Some(sequence);
+            at += bytes;
+        }
+        last
+    }
+
+    /// Counts the fragment of record `sequence`, which is committed, among those in `chunk`, where
+    /// it is not counted yet: what is behind its end otherwise may look like one.
     fn advance(&self, chunk: u32, sequence: u64) {
         if let Some(end) = self.end_of_last(chunk, sequence) {
             self.set_header(chunk, header::LAST, sequence, Ordering::Relaxed);
@@ -296,12 +310,10 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
-    /// The same for all chunks that lane `lane` holds; it goes on in `next`, if that is given.
-    fn advance_all(&self, lane: u32, sequence: u64, next: Option<u32>) {
+    /// The same for all chunks that lane `lane` holds; it goes on in `next`.
+    fn advance_all(&self, lane: u32, sequence: u64, next: u32) {
         self.held_by(lane).for_each(|chunk| self.advance(chunk, sequence));
-        if let Some(next) = next {
-            self.go_on_in(lane, next);
-        }
+        self.go_on_in(lane, next);
         self.let_others_go(lane);
     }
 
@@ -319,12 +331,14 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Finishes or drops what a dead owner of lane `lane` was writing to the log.
     pub(crate) fn settle_logged(&self, lane: u32) {
         match self.lane_state(lane, Ordering::Acquire) {
-            State::Committed(sequence) => self.advance_all(lane, sequence, None),
-            _ => {
-                self.set_lane_state(lane, State::None);
-                self.let_others_go(lane);
+            State::Committed(sequence) => {
+                let is_left = |chunk: &u32| self.last_counted(*chunk) != Some(sequence);
+                let left = self.held_by(lane).filter(is_left);
+                left.for_each(|chunk| self.advance(chunk, sequence));
             }
+            _ => self.set_lane_state(lane, State::None),
         }
+        self.let_others_go(lane);
     }
 
     /// Lets who is copying pages get on for a moment, so that there is a cut before which no page

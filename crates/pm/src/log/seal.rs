@@ -46,8 +46,18 @@ struct Found {
     named: BTreeSet<u64>,
     /// Pages that were copied because they were named.
     taken: BTreeSet<u64>,
-    /// How far chunks have been read, in which life.
-    read: BTreeMap<u32, (u64, u64)>,
+    /// How far chunks have been read.
+    read: BTreeMap<u32, Read>,
+}
+
+/// How far a chunk has been read.
+#[derive(Clone, Copy, Default)]
+struct Read {
+    /// In which of its lives.
+    life: u64,
+    at: u64,
+    /// The record of the last fragment before that, if there is one.
+    sequence: Option<u64>,
 }
 
 impl<M: Memory, H: Host> Core<M, H> {
@@ -114,7 +124,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             if self.durable() > from {
                 return Err(Error::Again);
             }
-            if found.fragments.is_empty() && copied.is_empty() {
+            if cut == from && copied.is_empty() {
                 return Ok(None);
             }
             let fragments = found.fragments.into_values().collect::<Vec<_>>().concat();
@@ -164,6 +174,12 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Reads what is in `chunk` below `cut`; and a fragment behind that, if it is of the record
     /// that its lane has `committed` last. False if the chunk was begun anew meanwhile: what was
     /// there is durable then, and what is there now may be below the cut.
+    ///
+    /// Behind its end a chunk has what an earlier life has left, which may look like anything. So
+    /// a record of which it has a fragment already has no other one there, and in a chunk that its
+    /// lane has let go all is counted. Any other chunk has a fragment of that record, or was just
+    /// begun: then its first words are those of a fragment of an earlier life, with the number of
+    /// another record.
     fn read_chunk(
         &self,
         found: &mut Found,
@@ -176,16 +192,15 @@ impl<M: Memory, H: Host> Core<M, H> {
             return true;
         };
         let (life, last) = (owner.life, committed.get(&lane).copied());
-        let mut at = match found.read.get(&chunk) {
-            Some(&(known, at)) if known == life => at,
-            _ => 0,
-        };
+        let known = found.read.get(&chunk).filter(|read| read.life == life);
+        let Read { mut at, sequence: mut before, .. } = known.copied().unwrap_or_default();
         // Of another life it says nothing of this one.
         let end = unpack_end(self.header(chunk, header::END, Ordering::Acquire), life).min(CHUNK);
         let mut fragments = Vec::new();
         while at + FRAGMENT <= CHUNK {
             let [first, sequence] = self.load_pair(self.geometry.log_chunk(chunk).plus(at));
-            let is_committed = at < end || Some(sequence) == last;
+            let is_last = owner.is_held && last == Some(sequence) && before != last;
+            let is_committed = at < end || is_last;
             let Some((bytes, number)) = unpack_fragment(first).filter(|_| is_committed) else {
                 break;
             };
@@ -198,12 +213,13 @@ impl<M: Memory, H: Host> Core<M, H> {
                 fragments.push(((sequence, number), fragment));
             }
             at += bytes;
+            before = Some(sequence);
         }
         self.memory.load_fence();
         if self.owner(chunk, Ordering::Relaxed).life != life {
             return false;
         }
-        found.read.insert(chunk, (life, at));
+        found.read.insert(chunk, Read { life, at, sequence: before });
         for (key, fragment) in fragments {
             found.unread.push(key);
             found.fragments.insert(key, fragment);
