@@ -9,10 +9,10 @@ mod cores;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{JoinHandle, spawn};
 
-use conquest_flash::device::{MemoryDevice, Work};
+use conquest_flash::device::Work;
 use conquest_image::Image;
 use conquest_testkit::flash::{Medium, Recorder, Sweep, Watched};
 use conquest_testkit::scenario::SimCore;
@@ -26,7 +26,6 @@ use cores::{
 
 /// Who works, who writes checkpoints, and a third one.
 struct Three {
-    device: MemoryDevice,
     watched: Arc<Watched>,
     image: Arc<TestImage>,
     core: Core,
@@ -36,15 +35,14 @@ struct Three {
 
 impl Three {
     fn new() -> Three {
-        Three::on(memory_device(80))
+        Three::on(Watched::new(Arc::new(memory_device(80))))
     }
 
-    fn on(device: MemoryDevice) -> Three {
-        let watched = Watched::new(Arc::new(device.as_other()));
+    fn on(watched: Arc<Watched>) -> Three {
         let image = Image::make(volume(Arc::clone(&watched) as _), &new_region(1)).unwrap();
         let core = Core::new(1);
         let (other, third) = (core.other(1), core.other(2));
-        Three { device, watched, image: Arc::new(image), core, other, third }
+        Three { watched, image: Arc::new(image), core, other, third }
     }
 
     /// Puts a node with a run to the front of the first list, and makes that durable.
@@ -56,7 +54,7 @@ impl Three {
     /// Makes what there is durable, and looks whether it comes back.
     fn check(&self, when: &str) {
         self.image.sync(&self.core.core).unwrap();
-        assert_eq!(brought_back(&self.device).0, self.core.contents(), "{when}");
+        assert_eq!(brought_back(&*self.watched).0, self.core.contents(), "{when}");
     }
 }
 
@@ -159,7 +157,7 @@ fn a_record_that_is_not_applied_yet_is_repeated_by_a_checkpoint() {
                 has_some
             });
             let when = format!("{op:?} stopped before store {store}");
-            let (found, _) = brought_back(&three.device);
+            let (found, _) = brought_back(&*three.watched);
             if has_some {
                 assert_eq!(found, after(&before, op), "{when}");
                 unapplied += 1;
@@ -197,7 +195,7 @@ fn a_record_that_comes_when_a_checkpoint_has_begun_stays_in_the_log() {
             as_process(1, || image.checkpoint(other)).unwrap();
             let (root, when) = (image.root().unwrap(), format!("{op:?}, store {store}"));
             assert!(root.checkpoint <= next, "{when}: {root:?}, {next}");
-            let (found, _) = brought_back(&three.device);
+            let (found, _) = brought_back(&*three.watched);
             let is_after = found == after(&before, op);
             assert!(is_after || found == before, "{when}: {found:?}");
             let Some(slow) = slow.lock().unwrap().take() else {
@@ -223,7 +221,7 @@ fn a_checkpoint_leaves_nothing_in_the_log_of_what_came_before_it() {
         }
         assert!(shelf::perform(&three.core.core, 0, Op::Touch { list: 0 }).unwrap());
         three.image.checkpoint(&three.core.core).unwrap();
-        assert_eq!(brought_back(&three.device), (three.core.contents(), 0), "{id}");
+        assert_eq!(brought_back(&*three.watched), (three.core.contents(), 0), "{id}");
     }
 }
 
@@ -317,6 +315,67 @@ fn what_others_have_written_meanwhile_is_not_written_again() {
         rounds += 1;
     }
     assert!(rounds > 5, "{rounds}");
+}
+
+/// Compares what is said to be durable with what a power cut leaves that keeps nothing else.
+struct Cuts {
+    recorder: Recorder,
+    sweep: Mutex<Sweep>,
+    core: OnceLock<SimCore>,
+}
+
+impl Cuts {
+    fn compare(&self) {
+        let Some(core) = self.core.get() else {
+            return;
+        };
+        let durable = core.durable();
+        let left = {
+            let mut sweep = self.sweep.lock().unwrap();
+            for event in self.recorder.take_log() {
+                sweep.pass(&event);
+            }
+            Recorder::new(sweep.durable.clone(), false).unwrap()
+        };
+        let image: TestImage = Image::find(volume(Arc::new(left))).unwrap();
+        let found = image.root().unwrap().cut;
+        assert!(found >= durable, "{found} of {durable}");
+    }
+}
+
+/// Whatever a checkpoint goes on from, it says that it is durable only if it is, also while others
+/// are stopped in the flush of what they have written.
+#[test]
+fn a_checkpoint_says_of_nothing_too_early_that_it_is_durable() {
+    let medium = Medium::new(len(80));
+    let recorder = Recorder::new(medium.clone(), true).unwrap();
+    new_volume(Arc::new(recorder.as_other()));
+    let (sweep, core) = (Mutex::new(Sweep::new(medium)), OnceLock::new());
+    let cuts = Arc::new(Cuts { recorder: recorder.as_other(), sweep, core });
+    let compared = Arc::clone(&cuts);
+    let watched = Watched::each(Arc::new(recorder), move |request| {
+        if request.written().is_some() {
+            compared.compare();
+        }
+        Ok(())
+    });
+    let three = Three::on(watched);
+    assert!(cuts.core.set(Arc::clone(&three.third)).is_ok());
+    for store in 1.. {
+        three.prepare(store);
+        let slow = Arc::new(Mutex::new(None));
+        let meanwhile = {
+            let (slow, write) = (Arc::clone(&slow), written_and_not_flushed(&three));
+            move || *slow.lock().unwrap() = Some(write())
+        };
+        let has_happened = in_checkpoint(&three, store, meanwhile);
+        cuts.compare();
+        let Some(slow) = slow.lock().unwrap().take().filter(|_| has_happened) else {
+            assert!(store > 5, "{store}");
+            break;
+        };
+        slow.end();
+    }
 }
 
 /// A store before which a record that touches is committed, and not applied.
@@ -416,7 +475,7 @@ fn pop(three: &Three, list: u32, count: u64) {
 /// and is in the log with that: what the older record says of it does not count.
 #[test]
 fn a_repeated_record_takes_nothing_from_who_has_its_pages_now() {
-    let three = Arc::new(Three::on(memory_device(400)));
+    let three = Arc::new(Three::on(Watched::new(Arc::new(memory_device(400)))));
     // Every other page is free, and more of them are than an epoch writes to the image; they are
     // used in turn.
     let used = fill(&three, 1 << 20, &[0, 1], u64::MAX);

@@ -128,7 +128,7 @@ pub fn as_process<T: Send>(id: u32, act: impl FnOnce() -> T + Send) -> T {
 }
 
 /// What comes back of what is on `device` now, and how many records of the log that takes.
-pub fn brought_back(device: &MemoryDevice) -> (Contents, u64) {
+pub fn brought_back(device: &dyn Device) -> (Contents, u64) {
     let mut bytes = vec![0; device.len() as usize];
     device.read(0, &mut bytes).unwrap();
     let copy = MemoryDevice::new("copy", device.len(), device.limits()).unwrap();
