@@ -165,7 +165,11 @@ impl Volume<Mapped, OsHost> {
         let Some(opened) = self.opened.as_ref() else {
             return Ok(());
         };
-        let Ok(alone) = lock_all(&opened.devices, opened.patience) else {
+        let alone = opened.devices.iter().map(|(_, device)| {
+            // Also if it was removed since: its index is not to stay.
+            lock(device, opened.patience, FileDevice::claim_opened)
+        });
+        let Ok(alone) = alone.collect::<Result<Vec<Exclusive>>>() else {
             // Who has it will be the last one, or leave it to the one after.
             return Ok(());
         };
@@ -251,7 +255,7 @@ pub fn create_at<P: AsRef<Path>>(paths: &[P], new: &NewVolume, overwrite: bool) 
             return refuse("it is given twice");
         }
         inodes.push(inode);
-        alone.push(lock(&device, BRIEFLY)?);
+        alone.push(lock(&device, BRIEFLY, FileDevice::claim_exclusively)?);
         if !await_writers(&device, BRIEFLY)? {
             let what = "they have it open as part of a volume; let them close it";
             return Err(Error::InUse { device: device.name().to_owned(), what });
@@ -282,7 +286,7 @@ pub fn replace_at<P: AsRef<Path>>(
     let _alone = lock_all(&opening.devices, options.patience)?;
     opening.wait_for_writers(None)?;
     let new = open_device(by)?;
-    let _new_alone = lock(&new, BRIEFLY)?;
+    let _new_alone = lock(&new, BRIEFLY, FileDevice::claim_exclusively)?;
     if !await_writers(&new, BRIEFLY)? {
         let what = "they have it open as part of a volume; let them close it";
         return Err(Error::InUse { device: by.to_owned(), what });
@@ -299,12 +303,16 @@ pub fn replace_at<P: AsRef<Path>>(
     make_member(&new, &opening.body.superblock, missing.trailing_zeros())
 }
 
-/// Waits until nobody else has `device` for himself: what is then done to the volume, nobody else
-/// does.
-fn lock(device: &FileDevice, patience: Duration) -> Result<Exclusive> {
+/// Waits until nobody else has `device` for himself, as `claim` says: what is then done to the
+/// volume, nobody else does.
+fn lock(
+    device: &FileDevice,
+    patience: Duration,
+    claim: impl Fn(&FileDevice) -> std::io::Result<Option<Exclusive>>,
+) -> Result<Exclusive> {
     let since = Instant::now();
     loop {
-        let claimed = device.claim_exclusively().map_err(|source| Error::Open {
+        let claimed = claim(device).map_err(|source| Error::Open {
             device: device.name().to_owned(),
             what: "it can't be locked",
             source,
@@ -323,7 +331,8 @@ fn lock(device: &FileDevice, patience: Duration) -> Result<Exclusive> {
 /// [`lock`] on each of `devices`, in their order, so that nobody waits for who waits for him.
 /// Others may have some of them only, if those are a mirror.
 fn lock_all(devices: &[(u32, Arc<FileDevice>)], patience: Duration) -> Result<Vec<Exclusive>> {
-    devices.iter().map(|(_, device)| lock(device, patience)).collect()
+    let claim = FileDevice::claim_exclusively;
+    devices.iter().map(|(_, device)| lock(device, patience, claim)).collect()
 }
 
 /// Waits until nobody else writes to `device`: those who were killed with requests under way do so

@@ -313,6 +313,18 @@ fn who_closes_makes_durable_what_there_is() {
     expect(&place.open().unwrap(), 16, 2);
 }
 
+/// Its memory is not to stay.
+#[test]
+fn the_index_goes_with_a_volume_whose_file_was_removed() {
+    let place = Place::new(1, 64);
+    let [volume, other] = [place.open().unwrap(), place.open().unwrap()];
+    std::fs::remove_file(&place.paths[0]).unwrap();
+    volume.close().unwrap();
+    assert_eq!(place.indices().len(), 1);
+    other.close().unwrap();
+    assert_eq!(place.indices().len(), 0);
+}
+
 #[test]
 fn requests_of_those_who_are_gone_are_not_waited_for_for_ever() {
     let mut place = Place::new(1, 64);

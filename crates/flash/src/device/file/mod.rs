@@ -6,7 +6,7 @@ mod properties;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -97,8 +97,25 @@ impl FileDevice {
     /// # Errors
     /// `ESTALE` if something else is at its path now; those of the system.
     pub fn claim_exclusively(&self) -> io::Result<Option<Exclusive>> {
+        self.claim_at(&self.path)
+    }
+
+    /// The same, wherever it is now: it may have another path, or none any more.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn claim_opened(&self) -> io::Result<Option<Exclusive>> {
+        let opened = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        match self.claim_at(Path::new(&opened)) {
+            // There may be no such directory.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.claim_exclusively(),
+            claimed => claimed,
+        }
+    }
+
+    fn claim_at(&self, path: &Path) -> io::Result<Option<Exclusive>> {
         let flags = if self.properties.is_regular { 0 } else { libc::O_EXCL };
-        let file = match open(&self.path, Access::Read, flags) {
+        let file = match open(path, Access::Read, flags) {
             Ok(file) => file,
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Ok(None),
             Err(error) => return Err(error),
