@@ -50,6 +50,8 @@ enum Written {
     Needs(Vec<u64>),
     /// Pages have to be pushed to the volume before.
     Full,
+    /// The file has to be on the list of those that have pages to be pushed before.
+    Unlisted,
     /// It begins here, behind the end, and what the volume has before that is to be cleared.
     Behind(u64),
 }
@@ -139,6 +141,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                     is_clear = true;
                 }
                 Ok(Written::Full) => self.push(file, Wait::Forever)?,
+                Ok(Written::Unlisted) => self.list_as_due(file)?,
             }
         }
     }
@@ -185,7 +188,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let change = write_open(who, &draft.rules())?;
         apply(&mut tx, &mut draft, change)?;
-        self.note_passing(&mut tx, &draft, start + most)?;
+        if !self.note_passing(&mut tx, &draft, start + most)? {
+            return Ok(Written::Unlisted);
+        }
         let mut left = patch.until(start + most);
         let mut done = start;
         let mut full = false;

@@ -105,9 +105,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if self.is_hurried() {
             return self.push(file, Wait::No);
         }
-        if self.chunk_to_note(file)?.is_none() {
-            return Ok(());
-        }
+        if self.chunk_to_note(file)?.is_none() { Ok(()) } else { self.list_as_due(file) }
+    }
+
+    /// Lists `file` as one that has pages to be pushed, if it is large. It is done alone: nobody
+    /// is to have the lists' lock for as long as a write takes.
+    pub(crate) fn list_as_due(&self, file: FileId) -> Result<()> {
         self.run(|tx| {
             self.lock(tx, false, [Some(file)])?;
             let Content::Large { chunk: at, .. } = Draft::open(tx, file)?.inode.content else {
@@ -129,24 +132,22 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         })
     }
 
-    /// Stages that the file of `draft`, of which bytes up to `end` are about to be written, is one
-    /// of those that have pages to be pushed, if it is large.
+    /// Notes that pages of the file of `draft`, of which bytes up to `end` are about to be written,
+    /// are to be pushed, if it is large: whether it is listed as such.
     pub(crate) fn note_passing(
         &self,
         tx: &mut Tx<'_, M, H>,
         draft: &Draft,
         end: u64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let Content::Large { chunk: at, .. } = draft.inode.content else {
-            return Ok(());
+            return Ok(true);
         };
-        if draft.inode.size.max(end) > self.limit_of(&draft.inode) {
-            tx.pages_pass();
-            if chunk::load(tx, at)?.list == 0 {
-                chunk::note_due(tx, at, Why::Push)?;
-            }
+        if draft.inode.size.max(end) <= self.limit_of(&draft.inode) {
+            return Ok(true);
         }
-        Ok(())
+        tx.pages_pass();
+        Ok(chunk::load(tx, at)?.list != 0)
     }
 
     /// Whether the file of `inode`, which has a chunk, is large enough, and has pages in the core.
