@@ -6,22 +6,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use conquest_format::geometry::{STATE, Shape};
 use conquest_format::log::{FIRST, Fragments, Item, Items, Owner, chunk, unpack_end};
 use conquest_format::{Geometry, Offset, WORD};
-use conquest_pm::Error;
 use conquest_pm::attach::NewRegion;
-use conquest_pm::log::{Copied, Origin, Replay, Sealed};
+use conquest_pm::log::{Asked, Copied, Origin, Replay, Sealed};
 use conquest_pm::memory::Memory;
-use conquest_testkit::scenario::{SimCore, SimMemory, attach, fresh, shape};
+use conquest_pm::{Core, Error, Options};
+use conquest_testkit::scenario::{SimCore, SimMemory, attach, fresh, options, shape};
 use conquest_testkit::schedule::{ScheduleOptions, Schedules, Search, run};
 use conquest_testkit::shelf::{self, Contents, Op};
 use conquest_testkit::{
-    Actor, DyingMemory, Fate, Image, RecordingMemory, Rng, World, become_actor,
+    Actor, DyingMemory, Fate, Image, RecordingMemory, Rng, SimHost, World, become_actor,
 };
 
 /// The small region, with a log.
@@ -579,5 +579,42 @@ fn what_an_earlier_life_of_a_chunk_has_left_is_not_the_last_record() {
             return;
         }
         assert!(found == expected || found == touched, "store {store}: {found:?}");
+    }
+}
+
+#[test]
+fn the_keeper_is_asked_to_hurry_before_anybody_else_has_to_make_room() {
+    become_actor(0);
+    let (memory, world) = fresh(Shape { log: 60, ..SHAPE }, false).unwrap();
+    let count = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&count);
+    let made = move |core: &Core<SimMemory, SimHost>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        core.set_durable(core.next_sequence())
+    };
+    let options = Options { make_durable: Some(Box::new(made)), ..options() };
+    let alive = DyingMemory::counting(memory.actor(0));
+    let core = Core::attach(alive, world.process(0), Path::new("core"), &shelf::kinds(), options);
+    let core = core.unwrap();
+    let count = || count.load(Ordering::Relaxed);
+    let push = |id| shelf::perform(&core, 0, Op::Push { list: 0, id, pages: 0 }).unwrap();
+    let asked = || core.await_asked(Duration::ZERO);
+    assert!(push(1));
+    for round in 1..4 {
+        assert_eq!(asked(), Asked::Nothing, "round {round}");
+        let touch = || assert!(shelf::perform(&core, 0, Op::Touch { list: 0 }).unwrap());
+        let mut quiet = 0_u32;
+        while asked() == Asked::Nothing {
+            touch();
+            quiet += 1;
+        }
+        assert_eq!(count(), round - 1, "somebody had to make room first");
+        // And again, as long as it is so: until there is hardly any left.
+        let mut asks = 0;
+        while count() < round {
+            touch();
+            asks += u32::from(asked() == Asked::Hurry);
+        }
+        assert!(asks > quiet, "{asks} times, after {quiet} operations");
     }
 }

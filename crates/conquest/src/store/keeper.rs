@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use conquest_pm::log::Asked;
+
 use super::attach::is_store;
 use super::backing::Backing;
 use super::directory::{KEEPER, SETTINGS};
@@ -236,9 +238,11 @@ impl Keeper<'_> {
         };
         let (mut looked, mut idle, mut is_asked) = (Instant::now(), 0, false);
         while idle < LOOKS && !is_asked {
-            is_asked = core.await_leave(interval.min(LOOK));
+            let asked = core.await_asked(interval.min(LOOK));
+            is_asked = asked == Asked::Leave;
             let is_look = looked.elapsed() >= LOOK;
-            let makes_durable = matches!(self.store.sync_mode(), Some(SyncMode::Interval(_)));
+            let is_usual = matches!(self.store.sync_mode(), Some(SyncMode::Interval(_)));
+            let makes_durable = is_usual || asked == Asked::Hurry;
             if makes_durable || is_look {
                 // What there is then goes with the core's image.
                 let limit = Instant::now() + interval;

@@ -25,6 +25,17 @@ pub struct Lag {
     pub age: Option<Duration>,
 }
 
+/// What the keeper is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// Nothing.
+    Nothing,
+    /// To make durable what there is, before its time.
+    Hurry,
+    /// To leave.
+    Leave,
+}
+
 /// The slot of the keeper of the region in `memory`, of attach generation `tag`, if the process
 /// that has that slot is one.
 pub fn keeper_slot(memory: &impl Memory, geometry: &Geometry, tag: u32) -> Option<u32> {
@@ -61,15 +72,18 @@ impl<M: Memory, H: Host> Core<M, H> {
         keeper_slot(&self.memory, &self.geometry, self.tag()).is_some()
     }
 
-    /// Sleeps so long, or until the keeper is asked for something; whether it is to leave.
-    pub fn await_leave(&self, timeout: Duration) -> bool {
+    /// Sleeps so long, or until the keeper is asked for something: what that is.
+    pub fn await_asked(&self, timeout: Duration) -> Asked {
         let at = self.geometry.log_head(head::KEEPER_ASKED);
         if self.memory.load(at, Ordering::Relaxed) == 0 {
             self.memory.wait(at, 0, timeout);
         }
         let (order, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-        let (Ok(found) | Err(found)) = self.memory.compare_exchange(at, HURRY, 0, order, failure);
-        found == LEAVE
+        match self.memory.compare_exchange(at, HURRY, 0, order, failure) {
+            Ok(_) => Asked::Hurry,
+            Err(0) => Asked::Nothing,
+            Err(_) => Asked::Leave,
+        }
     }
 
     /// Asks the keeper to make durable what there is, before its time.

@@ -33,7 +33,7 @@ mod replay;
 mod seal;
 
 pub use checkpoint::Begun;
-pub use keeper::{Lag, ask_keeper_to_leave, keeper_slot};
+pub use keeper::{Asked, Lag, ask_keeper_to_leave, keeper_slot};
 pub use lead::{Lead, Waiting};
 pub use refusal::Refusal;
 pub use replay::{Replay, Replayed};
