@@ -47,6 +47,9 @@ fn reach<V: View + ?Sized>(check: &mut Check<'_, V>, number: u64, at: Offset) ->
         Err(field) => {
             let found = Hex(check.bytes.load(at.plus(field)));
             check.find(Code::Chunk, number, at.plus(field), "a sound chunk", found);
+            // Whoever follows a list to it is not to look at it again.
+            let is_listed = check.bytes.load(at.plus(word::LIST)) != 0;
+            check.chunks_of_volume.found.insert(at, (0, is_listed));
             return None;
         }
     };

@@ -1,7 +1,8 @@
 //! Damage of inodes, contents and attributes.
 
 use conquest_format::fs::tree::Slot;
-use conquest_format::fs::{DATA, PACKED, TREE, chunk};
+use conquest_format::fs::{DATA, PACKED, TREE, chunk, root};
+use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::inode::word;
 use conquest_format::{Offset, PAGE, WORD, pointer};
 use conquest_fsck::Code;
@@ -253,7 +254,14 @@ fn chunks() -> Vec<Case> {
             store.sum_chunk(at);
         }),
         case("a chunk on no list", &[Code::ChunkList], |store| {
-            store.put(store.chunk("large").plus(chunk::word::LIST), chunk::LAST);
+            // The list goes on behind it.
+            let (large, head) = (store.chunk("large"), STATE_ROOTS.plus(root::DUE * WORD));
+            let mut hook = head;
+            while store.target(store.load(hook)) != large {
+                hook = store.target(store.load(hook)).plus(chunk::word::LIST);
+            }
+            let next = store.load(large.plus(chunk::word::LIST)) & !chunk::WHOLE;
+            store.put(hook, if hook == head && next == chunk::LAST { 0 } else { next });
         }),
         case("pages of a large file", &[Code::InodePages], |store| {
             let pages = store.field("large", word::PAGES);

@@ -201,7 +201,7 @@ fn roots() -> Vec<Case> {
             let first = store.load(root_at(root::DUE));
             assert_ne!(first, 0);
             let mut at = store.target(first);
-            while store.load(at.plus(chunk::word::LIST)) != chunk::LAST {
+            while store.load(at.plus(chunk::word::LIST)) & !chunk::WHOLE != chunk::LAST {
                 at = store.target(store.load(at.plus(chunk::word::LIST)));
             }
             store.put(at.plus(chunk::word::LIST), first);
