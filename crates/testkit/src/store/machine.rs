@@ -46,17 +46,8 @@ pub const fn shape(log: u32) -> Shape {
     Shape { log, ..crate::files::shape() }
 }
 
-/// Where a process asks for the volume's space.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asked {
-    /// Before or after it writes.
-    Write,
-    /// Before or after it trims.
-    Trim,
-}
-
 /// What others do while a process, whose number is given, is at the volume.
-pub type Meanwhile = Box<dyn Fn(usize, Asked) + Send + Sync>;
+pub type Meanwhile = Box<dyn Fn(usize) + Send + Sync>;
 
 /// What is done while somebody asks for the volume's space.
 #[derive(Clone, Default)]
@@ -68,10 +59,10 @@ impl Hook {
         *lock(&self.0) = meanwhile.map(Arc::new);
     }
 
-    fn call(&self, process: usize, asked: Asked) {
+    fn call(&self, process: usize) {
         let meanwhile = lock(&self.0).clone();
         if let Some(meanwhile) = meanwhile {
-            meanwhile(process, asked);
+            meanwhile(process);
         }
     }
 }
@@ -114,7 +105,7 @@ impl Space for VolumeSpace {
     }
 
     fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
-        self.hook.call(self.process, Asked::Write);
+        self.hook.call(self.process);
         let wanted = bytes.len() as u64 / 4096 + LEFT;
         while self.free() < wanted && answer(self.volume.trim_some())? {}
         if self.free() < wanted {
@@ -122,15 +113,15 @@ impl Space for VolumeSpace {
             return Err(VolumeError { errno: Errno::ENOSPC, reason });
         }
         let written = answer(self.volume.write(block, bytes));
-        self.hook.call(self.process, Asked::Write);
+        self.hook.call(self.process);
         written
     }
 
     fn trim(&self, block: u64, count: u64) -> Answer<()> {
-        self.hook.call(self.process, Asked::Trim);
+        self.hook.call(self.process);
         let trimmed = answer(self.volume.trim(block, count));
         self.recorder.mark(Mark::Trimmed);
-        self.hook.call(self.process, Asked::Trim);
+        self.hook.call(self.process);
         trimmed
     }
 

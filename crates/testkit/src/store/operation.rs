@@ -69,9 +69,7 @@ pub enum Op {
 pub enum May {
     /// Everything.
     All,
-    /// While somebody else is writing to the volume: nothing that waits for a turn at his file.
-    Beside,
-    /// While somebody else is trimming, maybe of a file of this actor: what takes no turns.
+    /// While somebody else is at the volume, maybe for a file of this actor: what takes no turns.
     WithoutTurns,
 }
 
@@ -87,29 +85,27 @@ impl Op {
             14..17 => return Op::Checkpoint,
             17..24 if may != May::WithoutTurns => return Op::Trim,
             24..26 if may == May::All => return Op::VolumeCheckpoint,
-            26..32 if may != May::WithoutTurns => return Op::push(rng, actor, actors, may),
+            26..32 if may != May::WithoutTurns => return Op::push(rng, actors),
             _ => {}
         }
         let op = Op::of_files(rng, tree, actor);
         let takes_turn = match &op {
-            Op::Write(_, _, len) | Op::WriteAndClose(_, _, len) | Op::Append(_, len) => {
-                *len >= 16 * P
+            // To the volume at once, or behind what may be left there.
+            Op::Write(name, at, len) | Op::WriteAndClose(name, at, len) => {
+                *len >= 16 * P || *at > size(tree, name)
             }
+            Op::Append(_, len) => *len >= 16 * P,
+            Op::Truncate(name, len) => *len > size(tree, name),
             Op::Range(..) | Op::Temporary(..) | Op::Copy(..) => true,
             _ => false,
         };
         if takes_turn && may == May::WithoutTurns { Op::Sync } else { op }
     }
 
-    /// Something is pushed: by one who must not wait, of his own.
-    fn push(rng: &mut Rng, actor: usize, actors: usize, may: May) -> Op {
-        match may {
-            May::All => {
-                let whose = rng.below(actors as u64) as usize;
-                Op::Push(name(whose, rng.below(NAMES)), Wait::Forever)
-            }
-            _ => Op::Push(name(actor, rng.below(NAMES)), Wait::No),
-        }
+    /// Something is pushed, whosever it is.
+    fn push(rng: &mut Rng, actors: usize) -> Op {
+        let whose = rng.below(actors as u64) as usize;
+        Op::Push(name(whose, rng.below(NAMES)), Wait::Forever)
     }
 
     /// Makes files smaller.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 use conquest_fs::{Errno, Error};
 
 use super::history::{History, Step};
-use super::machine::{Asked, Machine, fresh};
+use super::machine::{Machine, fresh};
 use super::operation::{May, Op};
 use super::tree::{Tree, compare, read};
 use crate::flash::{Event, Mark, Medium, Recorder};
@@ -244,8 +244,9 @@ impl Run {
         become_actor(who as u32);
     }
 
-    /// What others do while `who` is at the volume.
-    fn meanwhile(self: &Arc<Self>, who: usize, asked: Asked) {
+    /// What others do while `who` is at the volume: of whose file that is nobody knows, because who
+    /// makes room, or syncs, pushes those of others, too.
+    fn meanwhile(self: &Arc<Self>, who: usize) {
         let (is_now, other) = {
             let mut noise = lock(&self.noise);
             (noise.chance(1, 12), noise.below(self.actors.len() as u64) as usize)
@@ -253,8 +254,7 @@ impl Run {
         if !is_now || other == who || self.has_failed() {
             return;
         }
-        let may = if asked == Asked::Trim { May::WithoutTurns } else { May::Beside };
-        self.act(other, may);
+        self.act(other, May::WithoutTurns);
         become_actor(who as u32);
     }
 
@@ -338,9 +338,9 @@ pub fn record(
     });
     if !setup.threads {
         let weak = Arc::downgrade(&run);
-        run.machine.hook.set(Some(Box::new(move |who, asked| {
+        run.machine.hook.set(Some(Box::new(move |who| {
             if let Some(run) = Weak::upgrade(&weak) {
-                run.meanwhile(who, asked);
+                run.meanwhile(who);
             }
         })));
     }
