@@ -99,7 +99,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Pushes pages of `file`, which is closed; or sees to it that the keeper does so before long.
     pub(crate) fn push_closed(&self, file: FileId) -> Result<()> {
-        if self.threshold().is_none() {
+        // Who closes a small file pays for no more than this look.
+        if self.threshold().is_none() || self.chunk_of(file)?.is_none() {
             return Ok(());
         }
         if self.is_hurried() {
