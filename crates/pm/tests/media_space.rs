@@ -5,7 +5,7 @@
 mod media_support;
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -276,7 +276,9 @@ fn the_report_says_so_when_there_are_none() {
         mount_privately("tmpfs", "size=64m,huge=never", &mount.0);
         let medium = create(mount.0.join("core"));
         let len = 2 * GROUP;
-        medium.back(core::slice::from_ref(&(0..len)), len).unwrap();
+        // No range has a whole group, which might be gathered into a huge page.
+        let (first, second) = (0..GROUP - PAGE, GROUP - PAGE..len - PAGE);
+        medium.back(&[first, second], len).unwrap();
         let memory = Mapped::map(&medium, len, &MapOptions::default()).unwrap();
         memory.populate(0..GROUP).unwrap();
         let report = memory.huge_pages();
@@ -286,6 +288,31 @@ fn the_report_says_so_when_there_are_none() {
         assert!(report.to_string().contains("not obtained"));
     })
     .join();
+}
+
+#[test]
+fn new_space_is_in_huge_pages_where_whole_groups_have_no_page_yet() {
+    let file = Temporary::shm();
+    let medium = create(file.0.as_path());
+    let len = 6 * GROUP;
+    let used = 4 * GROUP + 3 * PAGE;
+    std::fs::write(&file.0, "data").unwrap();
+    let opened = std::fs::File::options().write(true).open(&file.0).unwrap();
+    opened.write_all_at(b"more", used).unwrap();
+    medium.back(core::slice::from_ref(&(PAGE..len)), len).unwrap();
+    let memory = Mapped::map(&medium, len, &MapOptions::default()).unwrap();
+    for group in 0..len / GROUP {
+        memory.put(Offset::new(group * GROUP + 8), 5, Relaxed);
+    }
+    let report = memory.huge_pages();
+    assert_eq!(report.obtained_bytes, huge_by_smaps(&memory));
+    // Of six groups one is not whole and one had a page. A kernel that has too few huge pages, or
+    // is told to give none, makes this fail.
+    assert_eq!(report.obtained_bytes, 4 * GROUP, "{report}");
+    let mut found = [0; 4];
+    memory.read(Offset::new(used), &mut found);
+    assert_eq!(&found, b"more");
+    assert_eq!(memory.load(Offset::new(GROUP), Relaxed), 0);
 }
 
 #[test]

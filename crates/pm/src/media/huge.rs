@@ -1,8 +1,112 @@
-//! Huge pages: obtained or not, as the kernel says afterwards.
+//! Huge pages: gathered for space that is new, and obtained or not, as the kernel says afterwards.
 
 use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use super::mapped::Mapped;
+use conquest_format::{GROUP, PAGE};
+
+use super::mapped::{Mapped, reserve};
+use super::sys::{checked, mapped};
+
+/// Groups that get small pages after the kernel had no huge one, or took long to find some.
+const PASSED_OVER: u64 = 64;
+/// Huge pages that take longer, one by one, had to be made of others.
+const LONG: Duration = Duration::from_millis(20);
+
+/// Huge pages for space that is new.
+///
+/// A small page of shared RAM costs about 2 us when it is touched first, and half of that again in
+/// each other process; a huge one 0.1 ms altogether. Kernels give shared RAM none by themselves
+/// where `/sys/kernel/mm/transparent_hugepage/shmem_enabled` is `never`, as it is by default, but
+/// a process may have pages gathered into one (`MADV_COLLAPSE`, Linux 6.1), unless it is `deny`.
+#[derive(Debug, Default)]
+pub(super) struct Gathering {
+    /// Groups that are still passed over.
+    pass_over: AtomicU64,
+}
+
+impl Gathering {
+    /// Has each whole group of `range` of `file` that has no page yet made one huge page of zeros,
+    /// as far as the kernel has any. Whoever needs the space allocates it afterwards as if this had
+    /// done nothing: nothing that fails here is an error.
+    pub(super) fn gather(&self, file: &File, range: &Range<u64>) {
+        let groups = range.start.div_ceil(GROUP)..range.end / GROUP;
+        let (mut first, end) = (groups.start, groups.end);
+        while first < end && !self.is_passed_over(end - first) {
+            let is_without = |group: &u64| has_data(file, group * GROUP).is_ok_and(|has| !has);
+            let run = (first..end).take_while(is_without).count() as u64;
+            if run > 0 && !gather_soon(file, first, run) {
+                self.pass_over.store(PASSED_OVER, Ordering::Relaxed);
+            }
+            first += run.max(1);
+        }
+    }
+
+    /// Whether the next `groups` groups are to have small pages.
+    fn is_passed_over(&self, groups: u64) -> bool {
+        let less = |left: u64| (left > 0).then(|| left.saturating_sub(groups));
+        self.pass_over.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+}
+
+/// Gathers as [`gather`] does; whether that succeeded, and did not take long.
+fn gather_soon(file: &File, first: u64, groups: u64) -> bool {
+    let begun = Instant::now();
+    gather(file, first, groups).is_ok() && begun.elapsed() <= LONG * groups as u32
+}
+
+/// Whether the group of `file` at `at` has any page.
+fn has_data(file: &File, at: u64) -> io::Result<bool> {
+    let at = place(at)?;
+    // SAFETY: no memory is passed. The place in the file is used by nobody.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), at, libc::SEEK_DATA) };
+    match found {
+        -1 => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENXIO) => Ok(false),
+            error => Err(error),
+        },
+        found => Ok(found < at + GROUP as i64),
+    }
+}
+
+fn place(at: u64) -> io::Result<i64> {
+    i64::try_from(at).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
+}
+
+/// Makes each of `groups` groups of `file` from `first` on, which have no page, one huge page.
+fn gather(file: &File, first: u64, groups: u64) -> io::Result<()> {
+    for group in first..first + groups {
+        // There has to be a page for others to be gathered with.
+        // SAFETY: no memory is passed.
+        let result =
+            unsafe { libc::fallocate(file.as_raw_fd(), 0, place(group * GROUP)?, PAGE as i64) };
+        checked(result)?;
+    }
+    let len = (groups * GROUP) as usize;
+    let base = reserve(len, GROUP as usize)?;
+    let gathered = gather_at(base, len, file, place(first * GROUP)?);
+    // SAFETY: our own pages, which nobody else knows of.
+    unsafe { libc::munmap(base.as_ptr().cast(), len) };
+    gathered
+}
+
+/// Maps `len` bytes of `file` at `at` to `base`, which is ours, and has their pages gathered. One
+/// call for all, as each waits for what other processors have not put on the kernel's lists yet.
+fn gather_at(base: NonNull<u8>, len: usize, file: &File, at: i64) -> io::Result<()> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let sharing = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
+    let (start, raw) = (base.as_ptr().cast(), file.as_raw_fd());
+    // SAFETY: replaces pages of our own, to which nobody holds references, by others.
+    mapped(unsafe { libc::mmap(start, len, protection, sharing, raw, at) })?;
+    // SAFETY: the pages mapped above; this advice changes no byte of them.
+    checked(unsafe { libc::madvise(start, len, libc::MADV_COLLAPSE) }).map(drop)
+}
 
 /// What became of the wish for huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

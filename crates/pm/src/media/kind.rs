@@ -58,6 +58,11 @@ impl MediumKind {
         matches!(self, Self::Disk { .. })
     }
 
+    /// Whether small pages of it can be gathered into huge ones.
+    pub(super) const fn can_gather(&self) -> bool {
+        matches!(self, Self::Memfd | Self::Tmpfs | Self::HugeTmpfs { .. })
+    }
+
     /// What its user should know.
     #[must_use]
     pub const fn note(&self) -> Option<&'static str> {

@@ -335,7 +335,7 @@ fn check(path: &Path, kind: &MediumKind, len: u64, volatile: Option<&Range<u64>>
 }
 
 /// Reserves `len` bytes of address space at a multiple of `align`, a power of two.
-fn reserve(len: usize, align: usize) -> std::io::Result<NonNull<u8>> {
+pub(super) fn reserve(len: usize, align: usize) -> std::io::Result<NonNull<u8>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let wide = len + align;
     // SAFETY: at an address of the kernel's choice: no memory in use is touched.

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::descriptor::{Kept, status};
+use super::huge::Gathering;
 use super::kind::{MediumKind, check_mode, classify};
 use super::source::Source;
 use super::space;
@@ -33,6 +34,7 @@ pub struct Medium {
     named: bool,
     path: PathBuf,
     shrink: Shrink,
+    gathering: Gathering,
 }
 
 impl Medium {
@@ -109,7 +111,7 @@ impl Medium {
             _ => std::path::absolute(&path).unwrap_or(path),
         };
         let shrink = seal(&kept, &kind);
-        Ok(Medium { kept, kind, named, path, shrink })
+        Ok(Medium { kept, kind, named, path, shrink, gathering: Gathering::default() })
     }
 
     /// What the file is.
@@ -196,7 +198,8 @@ impl Medium {
             return Err(failed(&self.path, action)(source));
         }
         let file = self.reopen()?;
-        space::back(&file, ranges, len).map_err(failed(&self.path, action))
+        let gathering = self.kind.can_gather().then_some(&self.gathering);
+        space::back(&file, ranges, len, gathering).map_err(failed(&self.path, action))
     }
 
     /// Cuts the file off behind `len` bytes, if it is longer: nobody uses what is there.

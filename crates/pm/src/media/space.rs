@@ -8,15 +8,25 @@ use std::os::unix::fs::FileExt;
 
 use conquest_format::PAGE;
 
+use super::huge::Gathering;
 use super::sys::checked;
 
-/// Extends `file` to `len` bytes and allocates `ranges`. Never shortens it, also not on failure:
-/// somebody else may have extended it further meanwhile.
-pub(super) fn back(file: &File, ranges: &[Range<u64>], len: u64) -> io::Result<()> {
+/// Extends `file` to `len` bytes and allocates `ranges`, in huge pages if `gathering` is given and
+/// there are any. Never shortens it, also not on failure: somebody else may have extended it
+/// further meanwhile.
+pub(super) fn back(
+    file: &File,
+    ranges: &[Range<u64>],
+    len: u64,
+    gathering: Option<&Gathering>,
+) -> io::Result<()> {
     if file.metadata()?.len() < len {
         file.set_len(len)?;
     }
     for range in ranges.iter().filter(|range| !range.is_empty()) {
+        if let Some(gathering) = gathering {
+            gathering.gather(file, range);
+        }
         match allocate(file, range.clone(), |file, start, len| {
             // SAFETY: no memory is passed.
             checked(unsafe { libc::fallocate(file.as_raw_fd(), 0, start, len) }).map(drop)
