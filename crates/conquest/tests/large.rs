@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -97,31 +98,65 @@ fn is_one_of(there: &[u8], states: &[&Vec<u8>]) -> bool {
         })
 }
 
+/// What files there are after an operation: their bytes, and which file has which name.
+#[derive(Clone, Default)]
+struct State {
+    bytes: Model,
+    files: BTreeMap<u64, u64>,
+}
+
+impl State {
+    fn apply(&mut self, op: &Op, number: u64) {
+        op.apply(number, &mut self.bytes);
+        match op {
+            Op::Remove(name) => drop(self.files.remove(name)),
+            Op::Rename(from, to) => {
+                if let Some(file) = self.files.remove(from) {
+                    self.files.insert(*to, file);
+                }
+            }
+            _ => {}
+        }
+        for name in self.bytes.keys() {
+            self.files.entry(*name).or_insert(number);
+        }
+    }
+
+    /// The bytes of `file`, whatever its name is, if it is there.
+    fn bytes_of(&self, file: u64) -> Option<&Vec<u8>> {
+        let (name, _) = self.files.iter().find(|(_, found)| **found == file)?;
+        self.bytes.get(name)
+    }
+}
+
 /// Fails unless `there` is what the operations have given up to one of those that were begun, and
 /// not before the last one that is durable.
 fn judge(there: &Model, seed: u64, log: &str) {
     let (durable, begun) = (last(log, "durable "), last(log, "begun ").unwrap_or(0));
     let mut rng = Rng::new(seed);
-    let mut model = Model::new();
-    let mut states = vec![model.clone()];
+    let mut state = State::default();
+    let mut states = vec![state.clone()];
     for number in 0..=begun {
-        let op = Op::random(&mut rng);
-        op.apply(number, &mut model);
+        state.apply(&Op::random(&mut rng), number);
         if durable.is_some_and(|durable| number <= durable) {
             states.clear();
         }
-        states.push(model.clone());
+        states.push(state.clone());
         let _trims = rng.chance(1, 20);
     }
     let is_state = |k: usize| {
         let later = &states[k..];
         let next = later.get(1).unwrap_or(&later[0]);
-        let names_fit = there.keys().eq(later[0].keys()) || there.keys().eq(next.keys());
-        names_fit
-            && there.iter().all(|(file, bytes)| {
-                let all: Vec<&Vec<u8>> = later.iter().filter_map(|s| s.get(file)).collect();
-                !all.is_empty() && is_one_of(bytes, &all)
-            })
+        let has_names = |state: &&State| there.keys().eq(state.bytes.keys());
+        let Some(named) = [&later[0], next].into_iter().find(has_names) else {
+            return false;
+        };
+        there.iter().all(|(name, bytes)| {
+            // What is written to a page may be there before it has got its present name.
+            let file = named.files[name];
+            let all: Vec<&Vec<u8>> = later.iter().filter_map(|s| s.bytes_of(file)).collect();
+            !all.is_empty() && is_one_of(bytes, &all)
+        })
     };
     let is_found = (0..states.len()).any(is_state);
     let lens = |model: &Model| model.iter().map(|(f, b)| (*f, b.len())).collect::<Vec<_>>();
@@ -129,7 +164,7 @@ fn judge(there: &Model, seed: u64, log: &str) {
         is_found,
         "seed {seed}: {:?} is none of {:?} (operations {durable:?} to {begun})",
         lens(there),
-        states.iter().map(lens).collect::<Vec<_>>()
+        states.iter().map(|state| lens(&state.bytes)).collect::<Vec<_>>()
     );
 }
 
@@ -253,6 +288,37 @@ fn a_full_volume_refuses_and_what_is_removed_can_be_had_again() {
         }
     }
     check(store.fs());
+    drop(files);
+    store.detach().unwrap();
+}
+
+#[test]
+fn pages_pass_from_when_their_file_is_large_until_they_are_pushed() {
+    let place = Temporary::on_disk("passing");
+    let directory = made(&place);
+    let store = alone(&directory);
+    let files = store.files().unwrap();
+    let append = |pages: usize| {
+        let file = open(&files, 0);
+        let size = file.metadata().unwrap().len();
+        for page in 0..pages {
+            file.write_all_at(&filler(1, PAGE as u64), size + (page * PAGE) as u64).unwrap();
+        }
+    };
+    let passing = || store.fs().core().passing_pages();
+    append(THRESHOLD as usize / PAGE);
+    assert_eq!(passing(), 0);
+    append(1);
+    let crossed = passing();
+    assert!((16..20).contains(&crossed), "{crossed}");
+    append(20);
+    assert_eq!(passing(), crossed + 20);
+    assert_eq!(store.fs().push_due(|| false).unwrap(), 1);
+    assert!(passing() < 4, "{}", passing());
+    append(20);
+    assert!((20..24).contains(&passing()), "{}", passing());
+    store.sync().unwrap();
+    assert_eq!(passing(), 0);
     drop(files);
     store.detach().unwrap();
 }

@@ -149,10 +149,4 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
         Beside { volume: self, queue }
     }
-
-    /// Memory for a transfer of exactly `len` bytes: one that is kept, or a new one.
-    pub(crate) fn exact_buffer(&self, len: usize) -> std::io::Result<Buffer> {
-        // Those that are kept have sizes of their own.
-        if len.is_power_of_two() { self.buffers.take(len) } else { Buffer::new(len) }
-    }
 }

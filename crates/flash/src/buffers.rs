@@ -15,10 +15,9 @@ const KEPT: usize = 8 << 20;
 #[derive(Default)]
 pub(crate) struct Buffers([Mutex<Vec<Buffer>>; SIZES]);
 
-/// A buffer in use: so many bytes of it. They are whatever they were last.
+/// A buffer in use. Its bytes are whatever they were last.
 pub(crate) struct Lent<'b> {
     buffer: Option<Buffer>,
-    len: usize,
     of: &'b Buffers,
 }
 
@@ -31,27 +30,30 @@ fn size_for(len: usize) -> (usize, usize) {
 impl Buffers {
     /// A buffer of `len` bytes, more than none.
     pub(crate) fn lend(&self, len: usize) -> std::io::Result<Lent<'_>> {
-        Ok(self.lent(self.take(len)?, len))
+        Ok(self.lent(self.take(len)?))
     }
 
-    /// `buffer`, of which `len` bytes are used, until it is not needed any more.
-    pub(crate) fn lent(&self, buffer: Buffer, len: usize) -> Lent<'_> {
-        Lent { buffer: Some(buffer), len, of: self }
+    /// `buffer`, until it is not needed any more.
+    pub(crate) fn lent(&self, buffer: Buffer) -> Lent<'_> {
+        Lent { buffer: Some(buffer), of: self }
     }
 
-    /// A buffer of at least `len` bytes, which [`Self::give`] takes back.
+    /// A buffer of `len` bytes, more than none, which [`Self::give`] takes back. They are whatever
+    /// they were last.
     pub(crate) fn take(&self, len: usize) -> std::io::Result<Buffer> {
         let (number, size) = size_for(len);
         let kept = self.0.get(number);
         let found = kept.and_then(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).pop());
         // Larger ones than are kept are made as they are needed.
-        found.map_or_else(|| Buffer::new(size), Ok)
+        let mut buffer = found.map_or_else(|| Buffer::new(size), Ok)?;
+        buffer.set_len(len);
+        Ok(buffer)
     }
 
     /// Takes a buffer back.
     pub(crate) fn give(&self, buffer: Buffer) {
-        let (number, size) = size_for(buffer.len());
-        let Some(kept) = self.0.get(number).filter(|_| size == buffer.len()) else {
+        let (number, size) = size_for(buffer.capacity());
+        let Some(kept) = self.0.get(number).filter(|_| size == buffer.capacity()) else {
             return;
         };
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,14 +67,13 @@ impl Deref for Lent<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        self.buffer.as_ref().and_then(|buffer| buffer.get(..self.len)).unwrap_or_default()
+        self.buffer.as_deref().unwrap_or_default()
     }
 }
 
 impl DerefMut for Lent<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let len = self.len;
-        self.buffer.as_mut().and_then(|buffer| buffer.get_mut(..len)).unwrap_or_default()
+        self.buffer.as_deref_mut().unwrap_or_default()
     }
 }
 

@@ -184,6 +184,21 @@ impl<M: Memory, H: Host> Volume<M, H> {
         found.is_some_and(|found| self.cached(found.place, found.generation).is_some())
     }
 
+    /// Reads whole units from `unit` on, if all of them are in the cache, and one look finds them:
+    /// whether they are.
+    pub(crate) fn read_kept(&self, unit: u64, into: &mut [u8]) -> Result<bool> {
+        self.check_health()?;
+        let mut rest = into;
+        for piece in &self.look(unit, rest.len() as u64 / self.layout.unit)? {
+            let (now, later) = rest.split_at_mut(self.bytes_of(piece).min(rest.len()));
+            if !self.find_piece(piece, now) {
+                return Ok(false);
+            }
+            rest = later;
+        }
+        Ok(rest.is_empty())
+    }
+
     /// Copies `piece` from the cache, if all of it is there, and is right.
     fn find_piece(&self, piece: &Piece, into: &mut [u8]) -> bool {
         let Some(found) = piece.found.as_ref().filter(|found| found.inline.is_none()) else {

@@ -36,7 +36,7 @@ impl<'v, M: Memory, H: Host> Reads<'v, M, H> {
         while self.beside.has_room()
             && let Some(&(place, len)) = self.wanted.get(self.begun)
         {
-            let buffer = self.volume.exact_buffer(len).ok();
+            let buffer = self.volume.buffers.take(len).ok();
             let tag = self.begun;
             if let Some(left) = buffer.and_then(|buffer| self.beside.read(tag, place, buffer)) {
                 self.volume.buffers.give(left);
@@ -47,8 +47,7 @@ impl<'v, M: Memory, H: Host> Reads<'v, M, H> {
 
     fn take_in(&mut self, done: Vec<Done>) {
         for Done { tag, buffer, is_whole } in done {
-            let len = buffer.len();
-            let lent = self.volume.buffers.lent(buffer, len);
+            let lent = self.volume.buffers.lent(buffer);
             if let Some(place) = self.read.get_mut(tag).filter(|_| is_whole) {
                 *place = Some(lent);
             }

@@ -28,6 +28,9 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let (unit, units) = (block / per, into.len() as u64 / self.layout.unit);
         let is_whole = block.is_multiple_of(per) && units * self.layout.unit == into.len() as u64;
         if is_whole && units > 0 && self.has_cache() {
+            if self.read_kept(unit, into)? {
+                return Ok(());
+            }
             let behind = unit.saturating_add(units);
             let more = self.units_ahead(unit, behind)?;
             // What can't be read there is not wanted yet.

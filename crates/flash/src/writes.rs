@@ -52,7 +52,7 @@ impl<'v, M: Memory, H: Host> Writes<'v, M, H> {
     /// that can't be done beside others.
     pub(crate) fn begin(&mut self, room: Room, hold: Hold<'v, M, H>, fill: impl FnOnce(&mut [u8])) {
         let (volume, mut is_written) = (self.volume, false);
-        if let Ok(mut buffer) = volume.exact_buffer((room.len * volume.layout.unit) as usize) {
+        if let Ok(mut buffer) = volume.buffers.take((room.len * volume.layout.unit) as usize) {
             fill(&mut buffer);
             // That nobody takes it says nothing of the place.
             if let Some(buffer) = self.beside.write(self.begun.len(), room.place, buffer) {

@@ -212,15 +212,15 @@ impl PartHeader {
         }
     }
 
-    /// The part with this `body`, with zeros up to a whole unit.
-    #[must_use]
-    pub fn with(self, body: &[u8]) -> Vec<u8> {
+    /// Completes `part`, which is room for a header and its body: the header, and zeros up to a
+    /// whole unit.
+    pub fn complete(self, part: &mut Vec<u8>) {
         let mut raw = self.raw();
-        let sum = checksum(sum(raw.as_bytes()), body);
-        raw.checksum = sum.into();
-        let mut bytes = [raw.as_bytes(), body].concat();
-        bytes.resize(bytes.len().next_multiple_of(UNIT as usize), 0);
-        bytes
+        let room = PART_HEADER.min(part.len());
+        let (room, body) = part.split_at_mut(room);
+        raw.checksum = checksum(sum(raw.as_bytes()), body).into();
+        room.copy_from_slice(raw.as_bytes().get(..room.len()).unwrap_or_default());
+        part.resize(part.len().next_multiple_of(UNIT as usize), 0);
     }
 
     /// The header of the part that begins with `bytes`, whose body is not looked at.
@@ -315,7 +315,8 @@ mod tests {
     fn parts_round_trip_and_every_flipped_bit_is_found() {
         let body = [5; 100];
         let header = PartHeader { epoch: 4, part: 1, parts: 2, bytes: 100, from: 3, cut: 7 };
-        let bytes = header.with(&body);
+        let mut bytes = [&[0; PART_HEADER][..], &body].concat();
+        header.complete(&mut bytes);
         assert_eq!((bytes.len() as u64, header.blocks()), (UNIT, UNIT / 512));
         let is_right = |bytes: &[u8]| {
             let first = bytes.first_chunk().unwrap();

@@ -66,7 +66,8 @@ pub mod head {
     pub const INCARNATION: u64 = 448;
     /// The keeper's first thread: an [`owner`](crate::volatile::owner).
     pub const KEEPER: u64 = 512;
-    /// What the keeper is asked for: [`LEAVE`](super::LEAVE), or [`HURRY`](super::HURRY); or 0.
+    /// What the keeper is asked for: [`LEAVE`](super::LEAVE), [`HURRY`](super::HURRY) or
+    /// [`PUSH`](super::PUSH); or 0.
     pub const KEEPER_ASKED: u64 = 576;
     /// When records were made durable last, by the clock that orders nothing but itself.
     pub const DURABLE_AT: u64 = 640;
@@ -81,6 +82,9 @@ pub mod head {
 pub const LEAVE: u64 = 1;
 /// The keeper is to make durable what there is, before its time.
 pub const HURRY: u64 = 2;
+
+/// The keeper is to let pages that pass go where they are to go.
+pub const PUSH: u64 = 3;
 
 /// Groups of those who wait that sleep apart from each other.
 pub const GROUPS: u64 = 4;

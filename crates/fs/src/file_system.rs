@@ -1,6 +1,6 @@
 //! The file system of an attached region: where it begins, and how its operations run.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use conquest_access::{Capability, Credentials};
 use conquest_format::fs::{INODE, RESERVE_MAX, VERSION, chunk, root};
@@ -64,6 +64,8 @@ pub struct FileSystem<M: Memory, H: Host> {
     chunk_blocks: u64,
     /// The volume's space, for large files.
     space: Option<Box<dyn Space>>,
+    /// Memory for what is on its way there, used again.
+    passing: Mutex<Vec<u8>>,
     /// Whether operations make durable what they have done before they return.
     is_synchronous: bool,
     after_each: Option<AfterEach<M, H>>,
@@ -222,6 +224,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             threshold: if chunk_blocks == 0 { u64::MAX } else { threshold },
             chunk_blocks,
             space: None,
+            passing: Mutex::default(),
             is_synchronous: false,
             after_each: None,
         })
@@ -262,6 +265,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// held.
     pub(crate) fn settle(&self) -> Result<()> {
         Ok(self.space()?.settle()?)
+    }
+
+    /// Memory for what is on its way to the volume.
+    pub(crate) fn passing(&self) -> &Mutex<Vec<u8>> {
+        &self.passing
     }
 
     /// Whether each operation makes durable what it has done.

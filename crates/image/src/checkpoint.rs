@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use conquest_format::Offset;
+use conquest_format::{Offset, PAGE};
 use conquest_format::geometry::STATE;
 use conquest_format::image::{LOG, Root};
 use conquest_format::log::{Fragments, Item, Items};
@@ -22,8 +22,10 @@ use crate::pages::RUNS_MAX;
 use crate::sync::take_lead;
 use crate::{Image, Result};
 
-/// Pages that one epoch of a checkpoint writes: however they lie, they go to the image.
-const TOGETHER: usize = RUNS_MAX / 2;
+/// Runs of pages that one epoch of a checkpoint writes, and pages: they go to the image, if what
+/// comes with them is not more.
+const RUNS: usize = RUNS_MAX / 2;
+const PAGES: usize = 4096;
 
 /// What the log has of before a checkpoint.
 struct Before {
@@ -33,6 +35,24 @@ struct Before {
     repeated: Vec<u8>,
     /// Where the first epoch begins that has what is needed, or the next one will.
     log_start: u64,
+}
+
+/// `pages` in parts, each for an epoch.
+fn in_parts(pages: &BTreeSet<Offset>) -> Vec<Vec<Offset>> {
+    let (mut parts, mut part) = (Vec::new(), Vec::new());
+    let (mut runs, mut before) = (0, None);
+    for &at in pages {
+        let begins_run = before != Some(at);
+        if part.len() == PAGES || begins_run && runs == RUNS {
+            parts.push(std::mem::take(&mut part));
+            runs = 0;
+        }
+        runs += usize::from(begins_run || part.is_empty());
+        part.push(at);
+        before = Some(at.plus(PAGE));
+    }
+    parts.push(part);
+    parts
 }
 
 impl<M: Memory, H: Host> Image<M, H> {
@@ -55,10 +75,9 @@ impl<M: Memory, H: Host> Image<M, H> {
             // There was nothing in it.
             return Ok(());
         }
-        let pages: Vec<Offset> = before.pages.iter().copied().collect();
-        let count = pages.chunks(TOGETHER).count();
-        for (index, part) in pages.chunks(TOGETHER).enumerate() {
-            let is_last = index + 1 == count;
+        let parts = in_parts(&before.pages);
+        for (index, part) in parts.iter().enumerate() {
+            let is_last = index + 1 == parts.len();
             let checkpoint = begun.sequence.min(root.cut);
             let start = Start { follows, log_start: before.log_start, checkpoint };
             let repeated = if is_last { &before.repeated[..] } else { &[] };
@@ -141,4 +160,21 @@ impl<M: Memory, H: Host> Image<M, H> {
         }
         Ok(())
     }
+}
+
+#[test]
+fn parts_have_no_more_runs_and_pages_than_an_epoch_takes() {
+    let page = |number: u64| Offset::new(number * PAGE);
+    // Runs of one, two and three pages, and a long one.
+    let runs = (0..400).flat_map(|run| (0..=run % 3).map(move |index| run * 4 + index));
+    let pages: BTreeSet<Offset> = runs.chain(5000..5000 + 9000).map(page).collect();
+    let parts = in_parts(&pages);
+    assert_eq!(parts.concat(), pages.iter().copied().collect::<Vec<_>>());
+    for (index, part) in parts.iter().enumerate() {
+        let runs = part.chunk_by(|at, next| at.plus(PAGE) == *next).count();
+        assert!(runs <= RUNS && part.len() <= PAGES);
+        let is_full = runs == RUNS || part.len() == PAGES;
+        assert!(is_full || index + 1 == parts.len(), "part {index}: {runs} of {}", part.len());
+    }
+    assert_eq!(in_parts(&BTreeSet::new()), [vec![]]);
 }

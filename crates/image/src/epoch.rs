@@ -37,15 +37,43 @@ pub(crate) struct Start {
     pub(crate) checkpoint: u64,
 }
 
-/// The body of the epoch with those `pages` in the log, and `fragments`.
-fn body(pages: &Copied, fragments: &[u8]) -> Vec<u8> {
-    let words = core::iter::once(pages.len() as u64).chain(pages.keys().map(|at| at.bytes()));
-    let len = (1 + pages.len()) * WORD as usize + pages.len() * PAGE as usize + fragments.len();
-    let mut body = Vec::with_capacity(len);
-    words.for_each(|word| body.extend(word.to_le_bytes()));
-    pages.values().for_each(|page| body.extend(&**page));
-    body.extend(fragments);
-    body
+/// The body of an epoch in parts, each with room for its header in front of it.
+struct Body {
+    parts: Vec<Vec<u8>>,
+    /// Bytes that are still to come.
+    left: usize,
+}
+
+impl Body {
+    /// That of the epoch with those `pages` in the log, and `fragments`: one part at least.
+    fn of(pages: &Copied, fragments: &[u8]) -> Body {
+        let words = core::iter::once(pages.len() as u64).chain(pages.keys().map(|at| at.bytes()));
+        let left = (1 + pages.len()) * WORD as usize + pages.len() * PAGE as usize;
+        let mut body = Body { parts: Vec::new(), left: left + fragments.len() };
+        words.for_each(|word| body.extend(&word.to_le_bytes()));
+        pages.values().for_each(|page| body.extend(&**page));
+        body.extend(fragments);
+        body
+    }
+
+    fn extend(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let most = PART_HEADER + PART;
+            if self.parts.last().is_none_or(|part| part.len() == most) {
+                let len = (PART_HEADER + self.left.min(PART)).next_multiple_of(UNIT as usize);
+                let mut part = Vec::with_capacity(len);
+                part.resize(PART_HEADER, 0);
+                self.parts.push(part);
+            }
+            let Some(part) = self.parts.last_mut() else {
+                return;
+            };
+            let (now, later) = bytes.split_at(bytes.len().min(most - part.len()));
+            part.extend(now);
+            self.left -= now.len();
+            bytes = later;
+        }
+    }
 }
 
 /// The pages and fragments in `body`; none if that can't be one.
@@ -72,21 +100,13 @@ impl<M: Memory, H: Host> Image<M, H> {
     ) -> Result<Option<Root>> {
         let Sealed { from, cut, fragments, pages } = sealed;
         let Plan { runs, logged } = plan(pages);
-        let body = body(&logged, &fragments);
-        let pieces: Vec<&[u8]> = body.chunks(PART).collect();
-        let parts = pieces.len() as u32;
-        let header = |part: u32, bytes: &[u8]| PartHeader {
-            epoch: root.epoch + 1,
-            part,
-            parts,
-            bytes: bytes.len() as u64,
-            from,
-            cut,
-        };
+        let body = Body::of(&logged, &fragments).parts;
+        let (parts, epoch) = (body.len() as u32, root.epoch + 1);
         let (mut root, mut seen) = (root.clone(), seen);
-        for (part, piece) in (0..).zip(&pieces) {
+        for (part, mut bytes) in (0..).zip(body) {
             let is_last = part + 1 == parts;
-            let bytes = header(part, piece).with(piece);
+            let len = (bytes.len() - PART_HEADER) as u64;
+            PartHeader { epoch, part, parts, bytes: len, from, cut }.complete(&mut bytes);
             let place = LOG + root.log_end;
             let mut next =
                 Root { log_end: root.log_end + bytes.len() as u64 / BLOCK, ..root.clone() };

@@ -14,7 +14,7 @@ use conquest_format::geometry::{STATE, Shape};
 use conquest_format::log::{FIRST, Fragments, Item, Items, Owner, chunk, unpack_end};
 use conquest_format::{Geometry, Offset, WORD};
 use conquest_pm::attach::NewRegion;
-use conquest_pm::log::{Asked, Copied, Origin, Replay, Sealed};
+use conquest_pm::log::{Asked, Copied, Origin, Replay, Sealed, ask_keeper_to_leave};
 use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Error, Options};
 use conquest_testkit::scenario::{SimCore, SimMemory, attach, fresh, options, shape};
@@ -580,6 +580,39 @@ fn what_an_earlier_life_of_a_chunk_has_left_is_not_the_last_record() {
         }
         assert!(found == expected || found == touched, "store {store}: {found:?}");
     }
+}
+
+#[test]
+fn the_keeper_is_asked_for_pages_that_pass_and_for_more_only() {
+    become_actor(0);
+    let (memory, world) = fresh(Shape { log: 60, ..SHAPE }, false).unwrap();
+    let made = |core: &Core<SimMemory, SimHost>| core.set_durable(core.next_sequence());
+    let options = Options { make_durable: Some(Box::new(made)), ..options() };
+    let alive = DyingMemory::counting(memory.actor(0));
+    let core = Core::attach(alive, world.process(0), Path::new("core"), &shelf::kinds(), options);
+    let core = core.unwrap();
+    let asked = || core.await_asked(Duration::ZERO);
+    core.pages_are_to_pass(4095).unwrap();
+    assert_eq!((asked(), core.passing_pages()), (Asked::Nothing, 4095));
+    core.pages_are_to_pass(1).unwrap();
+    assert_eq!((asked(), asked()), (Asked::Push, Asked::Nothing));
+    // Those that have gone on count no more, and no less than none.
+    core.pages_have_passed(96).unwrap();
+    assert_eq!(core.passing_pages(), 4000);
+    core.pages_have_passed(5000).unwrap();
+    core.pages_are_to_pass(4000).unwrap();
+    assert_eq!((asked(), core.passing_pages()), (Asked::Nothing, 4000));
+    // Who is asked for that is asked for more.
+    core.pages_are_to_pass(4096).unwrap();
+    for _ in 0..2000 {
+        assert!(shelf::perform(&core, 0, Op::Push { list: 0, id: 1, pages: 0 }).unwrap());
+        assert!(shelf::perform(&core, 0, Op::Pop { list: 0 }).unwrap());
+    }
+    assert_eq!(asked(), Asked::Hurry);
+    core.pages_are_to_pass(4096).unwrap();
+    ask_keeper_to_leave(core.memory(), core.geometry());
+    core.pages_are_to_pass(4096).unwrap();
+    assert_eq!((asked(), asked()), (Asked::Leave, Asked::Leave));
 }
 
 #[test]

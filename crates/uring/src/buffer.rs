@@ -18,6 +18,8 @@ const LINE: usize = 64;
 pub struct Buffer {
     memory: NonNull<u8>,
     layout: Layout,
+    /// Bytes of it that are used: no more than there are.
+    len: usize,
 }
 
 // SAFETY: the memory is the value's alone, and of no thread.
@@ -38,13 +40,25 @@ impl Buffer {
         };
         // SAFETY: the layout has a size.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout) });
-        Ok(Buffer { memory: memory.ok_or_else(|| error(libc::ENOMEM))?, layout })
+        Ok(Buffer { memory: memory.ok_or_else(|| error(libc::ENOMEM))?, layout, len })
+    }
+
+    /// Bytes that it can have.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// Lets it have `len` bytes, or as many as it can. What comes to it so is whatever was there
+    /// last.
+    pub fn set_len(&mut self, len: usize) {
+        self.len = len.min(self.capacity());
     }
 
     /// Asks the processor to bring the first `bytes` of it into its caches: what a device has just
     /// read is in those of another one, or in none. Changes nothing else.
     pub fn prefetch(&self, bytes: usize) {
-        for at in (0..bytes.min(self.layout.size())).step_by(LINE) {
+        for at in (0..bytes.min(self.len)).step_by(LINE) {
             prefetch_line(self.memory.as_ptr().wrapping_add(at));
         }
     }
@@ -72,15 +86,15 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: so many bytes were allocated, were zeros, and live as long as the value.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.layout.size()) }
+        // SAFETY: so many bytes or more were allocated, were zeros, and live as long as the value.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above; and nobody else has the value.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.layout.size()) }
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.len) }
     }
 }
 
@@ -89,4 +103,15 @@ impl Drop for Buffer {
         // SAFETY: it was allocated so, once.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) }
     }
+}
+
+#[test]
+fn a_buffer_has_as_many_bytes_as_are_wanted_of_those_that_there_are() {
+    let mut buffer = Buffer::new(9000).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((buffer.len(), buffer.capacity()), (9000, 9000));
+    buffer.fill(7);
+    buffer.set_len(10);
+    assert_eq!((&buffer[..], buffer.capacity()), (&[7; 10][..], 9000));
+    buffer.set_len(10_000);
+    assert_eq!((buffer.len(), buffer.iter().all(|byte| *byte == 7)), (9000, true));
 }

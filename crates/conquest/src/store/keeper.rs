@@ -236,19 +236,23 @@ impl Keeper<'_> {
             Some(SyncMode::Interval(interval)) => interval,
             _ => LOOK,
         };
+        let is_usual = matches!(self.store.sync_mode(), Some(SyncMode::Interval(_)));
         let (mut looked, mut idle, mut is_asked) = (Instant::now(), 0, false);
+        let mut synced = looked;
         while idle < LOOKS && !is_asked {
-            let asked = core.await_asked(interval.min(LOOK));
+            let rest = interval.saturating_sub(synced.elapsed());
+            let asked = core.await_asked(if is_usual { rest } else { LOOK }.min(LOOK));
             is_asked = asked == Asked::Leave;
             let is_look = looked.elapsed() >= LOOK;
-            let is_usual = matches!(self.store.sync_mode(), Some(SyncMode::Interval(_)));
-            let makes_durable = is_usual || asked == Asked::Hurry;
-            if makes_durable || is_look {
+            let is_time = is_usual && synced.elapsed() >= interval;
+            let makes_durable = is_time || asked == Asked::Hurry;
+            if makes_durable || is_look || asked == Asked::Push {
                 // What there is then goes with the core's image.
                 let limit = Instant::now() + interval;
                 self.store.fs().push_due(|| Instant::now() > limit)?;
             }
             if makes_durable {
+                synced = Instant::now();
                 self.backing.sync(core)?;
                 self.store.fs().trim_chunks()?;
             }

@@ -27,8 +27,10 @@ const BYTES_PER_CHUNK_OF_DEVICE: u64 = 4 << 20;
 const CHUNKS_LEAST: u64 = 256;
 /// Chunks of the log for each lane, at least.
 const LOG_PER_LANE: u64 = 3;
-/// Chunks of the log that are enough for any core: 64 MiB.
+/// Chunks of the log that are enough for any core: 64 MiB. So many that it is not full all the
+/// time, if they are no more than a sixteenth of the core: 32 MiB.
 const LOG_MOST: u64 = 1024;
+const LOG_USUAL: u64 = 512;
 /// Room for 3.6 million.
 const CHUNKS_MOST: u64 = 1 << 16;
 
@@ -61,10 +63,12 @@ pub(crate) fn shape(new: &NewStore, size_max: u64, processors: u32) -> Result<Sh
     Ok(Shape { max_groups, lanes, slots, locks, chunks, log: 0 })
 }
 
-/// The same with a log: a 64th of the core, and room enough for each lane to have some of its own.
+/// The same with a log: a 64th of the core, or what is usual, and room enough for each lane to have
+/// some of its own.
 pub(crate) fn with_log(shape: Shape) -> Shape {
     let least = u64::from(shape.lanes) * LOG_PER_LANE;
-    let chunks = shape.max_groups * GROUP / 64 / CHUNK;
+    let core = shape.max_groups * GROUP / CHUNK;
+    let chunks = (core / 64).max(LOG_USUAL.min(core / 16));
     Shape { log: chunks.clamp(least, LOG_MOST.max(least)) as u32, ..shape }
 }
 

@@ -1,14 +1,14 @@
 //! Reading, and finding out where there is something to read.
 
 use conquest_access::Errno;
-use conquest_format::inode::{FileType, Inode};
+use conquest_format::inode::{Content, FileType, Inode};
 use conquest_pm::View;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::content::{Piece, piece, read_bytes};
 use crate::inode::{FileId, load};
-use crate::large::FAR_STEP;
+use crate::large::{FAR_STEP, Far, chunk};
 use crate::{Error, FileSystem, Reader, Result};
 
 /// Bytes that are read as one committed state: a longer read may see the beginning of one state and
@@ -48,9 +48,8 @@ pub(crate) struct Copied {
     pub(crate) len: usize,
     /// The inode, as it was.
     pub(crate) inode: Inode,
-    /// What the volume has: where a part begins in the file and in what was copied to, and how many
-    /// bytes it is.
-    pub(crate) far: Vec<(u64, usize, usize)>,
+    /// What the volume has, if anything.
+    pub(crate) far: Option<Far>,
 }
 
 /// Copies bytes of `file` from `from` on to `out`: how many, fewer only at the end of the file; and
@@ -64,12 +63,18 @@ pub(crate) fn copy_out(
     let inode = load_regular(reader, file)?;
     let len = inode.size.saturating_sub(from).min(out.len() as u64) as usize;
     let out = out.get_mut(..len).unwrap_or_default();
-    let mut far = Vec::new();
+    let mut parts = Vec::new();
     let mut note = |at: u64, len| {
-        far.push((at, (at - from) as usize, len));
+        parts.push((at, (at - from) as usize, len));
         Ok(())
     };
     read_bytes(reader, inode.content, inode.size, from, out, &mut note)?;
+    let far = match inode.content {
+        Content::Large { chunk: at, .. } if !parts.is_empty() => {
+            Some(Far { chunk: chunk::load(reader, at)?, parts })
+        }
+        _ => None,
+    };
     Ok(Copied { len, inode, far })
 }
 
@@ -116,7 +121,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         loop {
             let look = |view: &View<'_, M, H>, out: &mut [u8]| copy_out(view, file, from, out);
             let Copied { len, inode, far } = self.read_to(file.number, out, look)?;
-            if far.is_empty() || self.read_far(file, &far, out)? {
+            if self.read_far(file, far.as_ref(), out)? {
                 return Ok((len, inode));
             }
         }

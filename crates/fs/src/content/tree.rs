@@ -20,9 +20,6 @@ use crate::error::corrupt;
 use crate::inode::Draft;
 use crate::{Reader, Result};
 
-/// Slots of a node.
-type Slots = [Slot; SLOTS as usize];
-
 /// A node in the region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Node {
@@ -61,28 +58,54 @@ impl Node {
         page / pages_below(self.level) % SLOTS
     }
 
-    /// The slots `wanted`; holes beside them.
+    /// The slots `wanted`.
     fn slots(self, reader: &impl Reader, wanted: Range<u64>) -> conquest_pm::Result<Slots> {
-        let mut slots = [Slot::Hole; SLOTS as usize];
-        let all = (0..).zip(&mut slots).skip(wanted.start as usize);
-        for (index, slot) in all.take_while(|(index, _)| wanted.contains(index)) {
-            *slot = self.slot(reader, index)?;
+        let first = wanted.start;
+        let slots: conquest_pm::Result<_> = wanted.map(|index| self.slot(reader, index)).collect();
+        Ok(Slots { first, slots: slots? })
+    }
+}
+
+/// Slots of a node, one after the other: as a rule few of them.
+struct Slots {
+    /// The number of the first one.
+    first: u64,
+    slots: Vec<Slot>,
+}
+
+impl Slots {
+    /// All slots of a node, of which the first are `slots`, and the others holes.
+    fn all(slots: impl Iterator<Item = Slot>) -> Slots {
+        let holes = core::iter::repeat(Slot::Hole);
+        Slots { first: 0, slots: slots.chain(holes).take(SLOTS as usize).collect() }
+    }
+
+    /// The slots that lead to the pages of the run at `at`.
+    fn of_run(at: Offset, pages: u64) -> Slots {
+        Slots::all((0..pages).map(|index| Slot::Page(at.plus(index * PAGE))))
+    }
+
+    fn place(&self, index: u64) -> Option<usize> {
+        index.checked_sub(self.first).map(|place| place as usize)
+    }
+
+    /// Slot `index`; a hole if it is none of these.
+    fn get(&self, index: u64) -> Slot {
+        let slot = self.place(index).and_then(|place| self.slots.get(place));
+        slot.copied().unwrap_or(Slot::Hole)
+    }
+
+    /// Lets slot `index` be `slot`, if it is one of these.
+    fn set(&mut self, index: u64, slot: Slot) {
+        if let Some(place) = self.place(index).and_then(|place| self.slots.get_mut(place)) {
+            *place = slot;
         }
-        Ok(slots)
     }
 }
 
 /// Pages that a tree of `height` levels can have.
 const fn pages_of(height: u64) -> u64 {
     1 << (BITS as u64 * height)
-}
-
-/// The pages of a run as the slots of a node.
-fn slots_of_run(at: Offset, pages: u64) -> Slots {
-    core::array::from_fn(|index| match index as u64 {
-        index if index < pages => Slot::Page(at.plus(index * PAGE)),
-        _ => Slot::Hole,
-    })
 }
 
 /// [`super::piece`] of a tree.
@@ -194,8 +217,8 @@ fn make_node<M: Memory, H: Host>(
     slots: &Slots,
 ) -> Result<Offset> {
     let mut bytes = [0; PAGE as usize];
-    for (to, slot) in bytes.chunks_exact_mut(WORD as usize).zip(slots) {
-        to.copy_from_slice(&slot.pack().to_le_bytes());
+    for (to, index) in bytes.chunks_exact_mut(WORD as usize).zip(0..) {
+        to.copy_from_slice(&slots.get(index).pack().to_le_bytes());
     }
     let mut run = tx.alloc_run(TREE, 1, None)?;
     tx.append(&mut run, &bytes)?;
@@ -208,7 +231,7 @@ pub(super) fn plant<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, draft: &mut Draft
     let Content::Extent { root, pages } = draft.inode.content else {
         return Ok(());
     };
-    let slots = slots_of_run(target(root, DATA)?, pages);
+    let slots = Slots::of_run(target(root, DATA)?, pages);
     let root = pointer::pack(make_node(tx, draft, &slots)?, TREE);
     draft.inode.content = Content::Tree { root, height: 1 };
     Ok(())
@@ -227,7 +250,7 @@ pub(super) struct Way {
     below: Option<Node>,
     /// The node of level 1, if there is one.
     pub(super) node: Option<Node>,
-    /// What its slots are if it is made; if it is there, those that were asked for.
+    /// Its slots, all of them if it is made; if it is there, those that were asked for.
     slots: Slots,
 }
 
@@ -239,16 +262,16 @@ impl Way {
     /// # Errors
     /// Those of the region.
     pub(super) fn find(reader: &impl Reader, draft: &Draft, page: u64, end: u64) -> Result<Way> {
-        let slots = [Slot::Hole; SLOTS as usize];
         let height = (1..TREE_HEIGHT_MAX).find(|&height| page < pages_of(height));
         let height = height.unwrap_or(TREE_HEIGHT_MAX);
-        let new = Way { hook: None, level: height, below: None, node: None, slots };
+        let new = |level, slots| Way { hook: None, level, below: None, node: None, slots };
+        let is_new = || Slots::all(core::iter::empty());
         let Some((root, found)) = draft.inode.content.tree() else {
-            return Ok(new);
+            return Ok(new(height, is_new()));
         };
         let mut node = Node::top(reader, root, found)?;
         if found < height {
-            return Ok(Way { below: Some(node), ..new });
+            return Ok(Way { below: Some(node), ..new(height, is_new()) });
         }
         while node.level > 1 {
             let hook = Some(node.word(node.index(page)));
@@ -256,28 +279,28 @@ impl Way {
             match node.slot(reader, node.index(page))? {
                 Slot::Node(at) => node = Node::open(reader, at, level)?,
                 Slot::Run(at, pages) => {
-                    return Ok(Way { hook, level, slots: slots_of_run(at, pages), ..new });
+                    return Ok(Way { hook, ..new(level, Slots::of_run(at, pages)) });
                 }
-                _ => return Ok(Way { hook, level, ..new }),
+                _ => return Ok(Way { hook, ..new(level, is_new()) }),
             }
         }
         let index = node.index(page);
         let behind = (index + end.saturating_sub(page)).min(SLOTS);
         let slots = node.slots(reader, index.saturating_sub(1)..behind)?;
-        Ok(Way { level: 1, node: Some(node), slots, ..new })
+        Ok(Way { node: Some(node), ..new(1, slots) })
     }
 
     /// Where page `page` of the file, one of those that were asked for, is, if it is anywhere.
     pub(super) fn page(&self, page: u64) -> Option<Offset> {
-        match self.slots.get((page % SLOTS) as usize) {
-            Some(Slot::Page(at)) => Some(*at),
+        match self.slots.get(page % SLOTS) {
+            Slot::Page(at) => Some(at),
             _ => None,
         }
     }
 
     /// Whether a run stands in the node's place.
     pub(super) fn is_run(&self) -> bool {
-        self.node.is_none() && self.slots.iter().any(|slot| *slot != Slot::Hole)
+        self.node.is_none() && self.slots.slots.iter().any(|slot| *slot != Slot::Hole)
     }
 
     /// Whether a run of [`SLOTS`] pages could stand in the node's place.
@@ -295,9 +318,7 @@ impl Way {
         if let Some(node) = self.node {
             tx.set(node.word(page), Slot::Page(at).pack())?;
         }
-        if let Some(slot) = self.slots.get_mut((page % SLOTS) as usize) {
-            *slot = Slot::Page(at);
-        }
+        self.slots.set(page % SLOTS, Slot::Page(at));
         Ok(())
     }
 
@@ -325,16 +346,13 @@ impl Way {
     ) -> Result<()> {
         let mut slot = lower;
         for level in 2..=self.level {
-            let mut slots = [Slot::Hole; SLOTS as usize];
+            let mut slots = Slots::all(core::iter::empty());
             if level == self.level
                 && let Some(top) = self.below
             {
-                slots[0] = raise(tx, draft, top, level - 1)?;
+                slots.set(0, raise(tx, draft, top, level - 1)?);
             }
-            let index = page / pages_below(level) % SLOTS;
-            if let Some(place) = slots.get_mut(index as usize) {
-                *place = slot;
-            }
+            slots.set(page / pages_below(level) % SLOTS, slot);
             slot = Slot::Node(make_node(tx, draft, &slots)?);
         }
         match self.hook {
@@ -357,8 +375,7 @@ fn raise<M: Memory, H: Host>(
 ) -> Result<Slot> {
     let mut slot = Slot::Node(top.at);
     for _ in top.level..level {
-        let mut slots = [Slot::Hole; SLOTS as usize];
-        slots[0] = slot;
+        let slots = Slots::all(core::iter::once(slot));
         slot = Slot::Node(make_node(tx, draft, &slots)?);
     }
     Ok(slot)

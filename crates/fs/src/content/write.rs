@@ -232,7 +232,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 reextend(tx, draft, &Patch { at: 0, fill: Fill::Zeros(0) }, 1)?;
             }
             Content::Extent { .. } => tree::plant(tx, draft)?,
-            Content::None | Content::Tree { .. } => chunk::give(tx, draft, self.chunk_blocks())?,
+            Content::None | Content::Tree { .. } => {
+                chunk::give(tx, draft, self.chunk_blocks())?;
+                self.core().pages_are_to_pass(draft.inode.pages)?;
+            }
             _ => return Ok(false),
         }
         Ok(true)

@@ -71,7 +71,6 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if !self.has_due()? {
             return Ok(0);
         }
-        let passing = self.core().passing_pages();
         let mut pushed = 0;
         for (at, chunk) in self.due(usize::MAX, |_| true)? {
             let file = FileId { number: chunk.inode, generation: chunk.generation };
@@ -83,9 +82,6 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 Err(Error::Core(error)) if !is_full(&error) => return Err(error.into()),
                 Err(_) => {}
             }
-        }
-        if pushed > 0 && self.core().passing_pages() == passing {
-            self.core().forget_passing_pages()?;
         }
         Ok(pushed)
     }

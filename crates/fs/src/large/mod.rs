@@ -48,7 +48,7 @@ use crate::error::VolumeError;
 pub use mark::{Marks, marks, set_marks};
 
 pub(crate) use direct::DIRECT_MIN;
-pub(crate) use read::{FAR_STEP, far_edges};
+pub(crate) use read::{FAR_STEP, Far, far_edges};
 
 /// Blocks of a page.
 pub(crate) const PAGE_BLOCKS: u64 = PAGE / BLOCK;

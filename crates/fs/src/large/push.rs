@@ -8,7 +8,7 @@ use conquest_format::inode::{Content, Inode, flag};
 use conquest_format::{GROUP_PAGES, PAGE};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_pm::{Tx, View};
+use conquest_pm::Tx;
 
 use crate::content::{clear, pages_in_core, punch, stage_trim};
 use crate::file_system::Attempt;
@@ -25,9 +25,9 @@ const FULL_HURRIED: u64 = 256;
 /// How many times as many there can be before whoever writes waits for that.
 const FULL_LONG: u64 = 4;
 /// The part of the core that pages of large files can take before those who write push them:
-/// an eighth of it, but not more than 256 MiB.
+/// an eighth of it, but not more than 32 MiB, which is what an epoch can write to their places.
 const PASSING_PART: u64 = 8;
-const PASSING_MOST: u64 = 65536;
+const PASSING_MOST: u64 = 8192;
 /// The part of the core that is free as long as there is enough room: a quarter.
 const ROOMY_PART: u64 = 4;
 /// Pages that are pushed at once.
@@ -202,7 +202,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 && let Some(batch) = self.copy_batch(file, from)?
             {
                 from = batch.end();
-                self.push_batch(file, batch)?;
+                let pushed = self.push_batch(file, &batch);
+                self.give_memory(batch.bytes);
+                pushed?;
             }
             Ok(())
         })
@@ -223,32 +225,54 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Copies pages of `file` that are in the core, from page `from` on.
     fn copy_batch(&self, file: FileId, from: u64) -> Result<Option<Batch>> {
-        let look = |view: &View<'_, M, H>| {
+        let mut memory = self.take_memory();
+        let copied = self.read(file.number, |view| {
             let (inode, _) = load(view, file)?;
             let Content::Large { chunk: at, .. } = inode.content else {
                 return Ok(None);
             };
             let chunk = chunk::load(view, at)?;
             let places = pages_in_core(view, inode.content, from, BATCH)?;
-            let mut bytes = vec![0; places.len() * PAGE as usize];
-            for ((page, place), out) in places.iter().zip(bytes.chunks_exact_mut(PAGE as usize)) {
+            memory.resize(places.len() * PAGE as usize, 0);
+            for ((page, place), out) in places.iter().zip(memory.chunks_exact_mut(PAGE as usize)) {
                 view.bytes(*place, out);
                 let inside = inode.size.saturating_sub(page * PAGE).min(PAGE);
                 out.get_mut(inside as usize..).unwrap_or_default().fill(0);
             }
             let pages: Vec<u64> = places.iter().map(|(page, _)| *page).collect();
             let (size, change) = (inode.size, inode.change);
-            Ok((!pages.is_empty()).then_some(Batch { chunk, size, change, pages, bytes }))
-        };
-        self.read(file.number, look)
+            Ok((!pages.is_empty()).then_some((chunk, size, change, pages)))
+        });
+        match copied {
+            Ok(Some((chunk, size, change, pages))) => {
+                Ok(Some(Batch { chunk, size, change, pages, bytes: memory }))
+            }
+            other => {
+                self.give_memory(memory);
+                other.map(|_| None)
+            }
+        }
+    }
+
+    /// Memory for a batch, which may have had another one: who makes it anew each time pays as much
+    /// for that as for copying to it.
+    fn take_memory(&self) -> Vec<u8> {
+        // It is not waited for: in a forked child another thread may have it for ever.
+        self.passing().try_lock().map_or_else(|_| Vec::new(), |mut kept| core::mem::take(&mut kept))
+    }
+
+    fn give_memory(&self, memory: Vec<u8>) {
+        if let Ok(mut kept) = self.passing().try_lock() {
+            *kept = memory;
+        }
     }
 
     /// Writes what is in `batch` to the volume, and takes it out of the core. The caller has the
     /// turn, alone.
-    fn push_batch(&self, file: FileId, batch: Batch) -> Result<()> {
-        let fresh = self.with_space_made(|| self.write_batch(file, &batch))?;
+    fn push_batch(&self, file: FileId, batch: &Batch) -> Result<()> {
+        let fresh = self.with_space_made(|| self.write_batch(file, batch))?;
         self.settle()?;
-        self.forget_pushed(file, &batch, fresh)
+        self.forget_pushed(file, batch, fresh)
     }
 
     /// Writes what is in `batch` to the volume: how many of its pages had no space there before.
@@ -305,6 +329,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let version = chunk.version + 1;
         chunk::store(&mut tx, at, &Chunk { end, allocated, version, ..chunk })?;
         let mut gone = self.unchanged(&tx, &draft, batch)?;
+        self.core().pages_have_passed(gone.len() as u64)?;
         // The last pages first: what is left to do is the beginning of the list.
         while let Some(run) = last_run(&gone) {
             if punch(&mut tx, &mut draft, run.clone())? {

@@ -17,6 +17,14 @@ use crate::{FileSystem, Result};
 /// Bytes of a large file that are read at once.
 pub(crate) const FAR_STEP: usize = 4 << 20;
 
+/// What the volume has of what is read of a file.
+pub(crate) struct Far {
+    /// The file's chunk, as it was.
+    pub(crate) chunk: Chunk,
+    /// Where a part begins in the file and in what is read to, and how many bytes it is.
+    pub(crate) parts: Vec<(u64, usize, usize)>,
+}
+
 impl<M: Memory, H: Host> FileSystem<M, H> {
     /// The first block of `chunk`.
     pub(super) fn first_block(&self, chunk: &Chunk) -> u64 {
@@ -36,20 +44,19 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         })
     }
 
-    /// Reads what the volume has of `file` to `out`: `parts` says where a part begins in the file
-    /// and in `out`, and how many bytes it is. Whether the file had all that until it was read.
+    /// Reads what is `far` of `file` to `out`: whether the file had all that until it was read.
     pub(crate) fn read_far(
         &self,
         file: FileId,
-        parts: &[(u64, usize, usize)],
+        far: Option<&Far>,
         out: &mut [u8],
     ) -> Result<bool> {
-        let Some(chunk) = self.chunk_of(file)? else {
-            return Ok(false);
+        let Some(Far { chunk, parts }) = far else {
+            return Ok(true);
         };
         for &(at, start, len) in parts {
             let into = out.get_mut(start..start + len).unwrap_or_default();
-            self.read_chunk(&chunk, at, into)?;
+            self.read_chunk(chunk, at, into)?;
         }
         let last = parts.iter().map(|&(at, _, len)| at + len as u64).max().unwrap_or(0);
         let now = self.chunk_of(file)?;

@@ -67,7 +67,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     ) -> Result<(usize, Inode)> {
         loop {
             let Copied { len, inode, far } = self.copy_allowed(who, file, from, out)?;
-            if far.is_empty() || self.read_far(file, &far, out)? {
+            if self.read_far(file, far.as_ref(), out)? {
                 return Ok((len, inode));
             }
         }
@@ -90,7 +90,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             check_offset(Some(from))?;
             match check_range(from, core::iter::once(out.len()))? {
-                0 => Ok(Copied { len: 0, inode, far: Vec::new() }),
+                0 => Ok(Copied { len: 0, inode, far: None }),
                 _ => copy_out(view, file, from, out),
             }
         })

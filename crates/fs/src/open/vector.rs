@@ -151,7 +151,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 let part = part.get_mut(..most).unwrap_or_default();
                 match copy_out(view, file, from + done as u64, part) {
                     // It is read aside.
-                    Ok(copied) if !copied.far.is_empty() => return Ok(Ok(None)),
+                    Ok(copied) if copied.far.is_some() => return Ok(Ok(None)),
                     Ok(copied) => (done, seen) = (done + copied.len, Some(copied.inode)),
                     Err(error) => return Ok(Err(error)),
                 }

@@ -22,6 +22,9 @@ const SCRAP: u64 = 256;
 const PAGES_PART: u64 = 16;
 const PAGES_LEAST: u64 = 8192;
 const PAGES_MOST: u64 = 32768;
+/// Pages that they name before the keeper is to do so, if there is one, and a half of the above is
+/// not less: 16 MiB, of which an epoch can write twice as many to their places.
+const PAGES_SOON: u64 = 4096;
 /// Times that somebody makes records durable to get a chunk.
 const TRIES: u32 = 16;
 
@@ -168,7 +171,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             // If nothing is going to be added, it is long enough.
             return if self.refusal().is_some() { Ok(()) } else { make_durable(self) };
         }
-        if free < all / 4 * 3 || pages > most / 4 {
+        if free < all / 4 * 3 || pages > PAGES_SOON.min(most / 2) {
             self.hurry_keeper();
         }
         Ok(())

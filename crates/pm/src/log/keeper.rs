@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-use conquest_format::log::{HURRY, LEAVE, chunk as header, head, unpack_end};
+use conquest_format::log::{HURRY, LEAVE, PUSH, chunk as header, head, unpack_end};
 use conquest_format::volatile::{self, slot};
 use conquest_format::{Geometry, Offset, PAGE};
 
@@ -30,6 +30,8 @@ pub struct Lag {
 pub enum Asked {
     /// Nothing.
     Nothing,
+    /// To let pages that [pass](crate::Tx::pages_pass) go where they are to go.
+    Push,
     /// To make durable what there is, before its time.
     Hurry,
     /// To leave.
@@ -79,19 +81,38 @@ impl<M: Memory, H: Host> Core<M, H> {
             self.memory.wait(at, 0, timeout);
         }
         let (order, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-        match self.memory.compare_exchange(at, HURRY, 0, order, failure) {
-            Ok(_) => Asked::Hurry,
-            Err(0) => Asked::Nothing,
-            Err(_) => Asked::Leave,
+        loop {
+            let asked = match self.memory.load(at, Ordering::Relaxed) {
+                0 => return Asked::Nothing,
+                PUSH => Asked::Push,
+                HURRY => Asked::Hurry,
+                // That stays.
+                _ => return Asked::Leave,
+            };
+            let word = if asked == Asked::Push { PUSH } else { HURRY };
+            if self.memory.compare_exchange(at, word, 0, order, failure).is_ok() {
+                return asked;
+            }
         }
     }
 
     /// Asks the keeper to make durable what there is, before its time.
     pub(super) fn hurry_keeper(&self) {
+        self.ask_keeper(HURRY, &[0, PUSH]);
+    }
+
+    /// Asks the keeper to let pages that pass go where they are to go.
+    pub(super) fn have_keeper_push(&self) {
+        self.ask_keeper(PUSH, &[0]);
+    }
+
+    /// Asks the keeper for `what`, if it is asked for no more than one of `less`.
+    fn ask_keeper(&self, what: u64, less: &[u64]) {
         let at = self.geometry.log_head(head::KEEPER_ASKED);
         let (order, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-        if self.memory.load(at, Ordering::Relaxed) == 0
-            && self.memory.compare_exchange(at, 0, HURRY, order, failure).is_ok()
+        let found = self.memory.load(at, Ordering::Relaxed);
+        if less.contains(&found)
+            && self.memory.compare_exchange(at, found, what, order, failure).is_ok()
         {
             self.memory.wake(at, 1);
         }

@@ -52,6 +52,9 @@ use crate::host::Host;
 use crate::memory::Memory;
 use crate::thread::Open;
 
+/// Pages that pass for which the keeper is asked to let them go on: 16 MiB.
+const PUSHED_AT_ONCE: u64 = 4096;
+
 /// What the log of a region begins with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
@@ -150,21 +153,55 @@ impl<M: Memory, H: Host> Core<M, H> {
     }
 
     /// Pages that transactions have named which [pass](crate::Tx::pages_pass), since records were
-    /// made durable last, or they were forgotten, about.
+    /// made durable last, and that have not [passed](Self::pages_have_passed), about.
     pub fn passing_pages(&self) -> u64 {
         if self.is_logged() { self.log_word(head::PASSING, Ordering::Relaxed) } else { 0 }
     }
 
-    /// Forgets pages that pass: they have gone somewhere else.
+    /// Counts `pages` pages that records have named among those that pass, as they are found to do.
     ///
     /// # Errors
     /// [`Error::Failed`](crate::Error::Failed).
-    pub fn forget_passing_pages(&self) -> Result<()> {
-        if self.is_logged() {
-            let _window = record::window(self)?;
-            self.memory.store(self.geometry.log_head(head::PASSING), 0, Ordering::Relaxed);
+    pub fn pages_are_to_pass(&self, pages: u64) -> Result<()> {
+        if !self.is_logged() {
+            return Ok(());
         }
+        let _window = record::window(self)?;
+        self.count_off(head::PAGES, pages);
+        self.count_passing(pages);
         Ok(())
+    }
+
+    /// Counts off `pages` pages that pass, or all: they have gone somewhere else. Those that nobody
+    /// needs any more need not be: none counts when all is durable.
+    ///
+    /// # Errors
+    /// [`Error::Failed`](crate::Error::Failed).
+    pub fn pages_have_passed(&self, pages: u64) -> Result<()> {
+        if !self.is_logged() {
+            return Ok(());
+        }
+        let _window = record::window(self)?;
+        self.count_off(head::PASSING, pages);
+        Ok(())
+    }
+
+    /// Counts `pages` pages that pass; when there are many, the keeper is to let them go on.
+    fn count_passing(&self, pages: u64) {
+        let before = self.add_to_log_word(head::PASSING, pages, Ordering::Relaxed);
+        if before / PUSHED_AT_ONCE != (before + pages) / PUSHED_AT_ONCE {
+            self.have_keeper_push();
+        }
+    }
+
+    fn count_off(&self, word: u64, pages: u64) {
+        let (at, order) = (self.geometry.log_head(word), Ordering::Relaxed);
+        let mut found = self.memory.load(at, order);
+        while let Err(now) =
+            self.memory.compare_exchange(at, found, found.saturating_sub(pages), order, order)
+        {
+            found = now;
+        }
     }
 
     /// Makes all that was committed when this is called durable, if the region's medium needs

@@ -229,8 +229,12 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let core = self.core;
         if pages > 0 {
             core.await_copies();
-            let count = if self.pages_pass { head::PASSING } else { head::PAGES };
-            core.add_to_log_word(count, pages, Ordering::Relaxed);
+            match self.pages_pass {
+                true => core.count_passing(pages),
+                false => {
+                    core.add_to_log_word(head::PAGES, pages, Ordering::Relaxed);
+                }
+            }
         }
         loop {
             let sequence = core.add_to_log_word(head::NEXT, 1, Ordering::AcqRel);

@@ -1,5 +1,6 @@
 //! Making a cut, and collecting what is below it.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +40,10 @@ pub struct Sealed {
 /// What has been found so far.
 struct Found {
     from: u64,
-    fragments: BTreeMap<(u64, u32), Vec<u8>>,
+    /// Fragments, one after the other as they were found.
+    bytes: Vec<u8>,
+    /// Where those of records are, by their numbers.
+    fragments: BTreeMap<(u64, u32), Range<usize>>,
     /// Those of them that nobody has looked into for pages.
     unread: Vec<(u64, u32)>,
     /// Pages that are named and not copied.
@@ -58,6 +62,17 @@ struct Read {
     at: u64,
     /// The record of the last fragment before that, if there is one.
     sequence: Option<u64>,
+}
+
+impl Found {
+    /// All fragments in the order of their numbers.
+    fn in_order(&self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.fragments.values().map(Range::len).sum());
+        for place in self.fragments.values() {
+            all.extend(self.bytes.get(place.clone()).unwrap_or_default());
+        }
+        all
+    }
 }
 
 impl<M: Memory, H: Host> Core<M, H> {
@@ -99,6 +114,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.memory.load_fence();
         let mut found = Found {
             from,
+            bytes: Vec::new(),
             fragments: BTreeMap::new(),
             unread: Vec::new(),
             named: BTreeSet::new(),
@@ -127,8 +143,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             if cut == from && copied.is_empty() {
                 return Ok(None);
             }
-            let fragments = found.fragments.into_values().collect::<Vec<_>>().concat();
-            return Ok(Some(Sealed { from, cut, fragments, pages: copied }));
+            return Ok(Some(Sealed { from, cut, fragments: found.in_order(), pages: copied }));
         }
         Err(Error::Again)
     }
@@ -208,9 +223,11 @@ impl<M: Memory, H: Host> Core<M, H> {
                 break;
             }
             if sequence >= found.from {
-                let mut fragment = vec![0; bytes as usize];
-                self.memory.read(self.geometry.log_chunk(chunk).plus(at), &mut fragment);
-                fragments.push(((sequence, number), fragment));
+                let place = found.bytes.len()..found.bytes.len() + bytes as usize;
+                found.bytes.resize(place.end, 0);
+                let fragment = found.bytes.get_mut(place.clone()).unwrap_or_default();
+                self.memory.read(self.geometry.log_chunk(chunk).plus(at), fragment);
+                fragments.push(((sequence, number), place));
             }
             at += bytes;
             before = Some(sequence);
@@ -220,9 +237,9 @@ impl<M: Memory, H: Host> Core<M, H> {
             return false;
         }
         found.read.insert(chunk, Read { life, at, sequence: before });
-        for (key, fragment) in fragments {
+        for (key, place) in fragments {
             found.unread.push(key);
-            found.fragments.insert(key, fragment);
+            found.fragments.insert(key, place);
         }
         true
     }
@@ -233,15 +250,16 @@ impl<M: Memory, H: Host> Core<M, H> {
     fn read_pages(&self, found: &mut Found, copied: &mut Copied) {
         let mut unread = core::mem::take(&mut found.unread);
         unread.sort_unstable();
-        for fragment in unread.iter().filter_map(|key| found.fragments.get(key)) {
-            for item in Items::of(fragment) {
+        let Found { bytes, fragments, named, taken, .. } = found;
+        for place in unread.iter().filter_map(|key| fragments.get(key)) {
+            for item in Items::of(bytes.get(place.clone()).unwrap_or_default()) {
                 if let Item::Pages(first, count) = item {
                     let first = first.bytes() / PAGE;
-                    found.named.extend((first..first + count).filter(|page| self.has_page(*page)));
+                    named.extend((first..first + count).filter(|page| self.has_page(*page)));
                 }
                 for page in item.entries().flat_map(|entry| self.freed_pages(entry)) {
-                    found.named.remove(&page);
-                    if found.taken.remove(&page) {
+                    named.remove(&page);
+                    if taken.remove(&page) {
                         copied.remove(&Offset::new(page * PAGE));
                     }
                 }

@@ -17,7 +17,7 @@ use super::sys::{checked, mapped};
 /// Groups that get small pages after the kernel had no huge one, or took long to find some.
 const PASSED_OVER: u64 = 64;
 /// Huge pages that take longer, one by one, had to be made of others.
-const LONG: Duration = Duration::from_millis(20);
+const LONG: Duration = Duration::from_millis(50);
 
 /// Huge pages for space that is new.
 ///
