@@ -307,6 +307,24 @@ fn no_more_is_kept_than_the_cache_may_have() {
     }
 }
 
+/// Else it would take the place of others.
+#[test]
+fn what_is_read_again_as_part_of_more_is_not_kept_twice() {
+    const UNITS: u64 = 256;
+    let mut place = filled(UNITS);
+    place.options.cache = 2 << 20;
+    let volume = place.open().unwrap();
+    for unit in 64..UNITS {
+        volume.read(unit * PER_UNIT, &mut [0; UNIT]).unwrap();
+    }
+    // Each time one is missing, so that all are read.
+    for units in 20..=64 {
+        volume.read(0, &mut vec![0; units * UNIT]).unwrap();
+    }
+    let kept = kept(&place, &volume, UNITS);
+    assert!(kept * 10 > UNITS * 9, "{kept} of {UNITS}");
+}
+
 #[test]
 fn what_was_written_last_is_looked_at_without_the_devices() {
     let place = place(64, 0);
