@@ -301,7 +301,46 @@ pub(crate) fn runs_of(bytes: u64, unit: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+    use crate::operations::tests::volume;
+
+    /// Several may find at the same time that another run is to be made.
+    #[test]
+    fn a_run_is_made_once_and_takes_over_what_belongs_there() {
+        const UNITS: u64 = 100;
+        let volume = volume();
+        // So that no unit makes another one.
+        volume.allow_cache(GROUP_PAGES * PAGE).unwrap();
+        volume.make_run(0).unwrap();
+        let unit_of = |place: u64| vec![place as u8; PAGE as usize];
+        (0..UNITS).for_each(|place| volume.keep_unit(place, 1, &unit_of(place)));
+        let run = |number| volume.core.memory().load(volume.hook(number), Ordering::Acquire);
+        let check = |runs: u64| {
+            assert_eq!(volume.made(), runs);
+            let mut unit = vec![0; PAGE as usize];
+            for place in 0..UNITS {
+                volume.core.memory().read(volume.cached(place, 1).unwrap(), &mut unit);
+                assert!(unit == unit_of(place), "unit {place} of {runs} runs");
+            }
+            let tags = (0..runs).flat_map(|number| {
+                let first = Offset::new(run(number));
+                (0..SETS * WAYS).map(move |index| first.plus(index * WORD))
+            });
+            let has = |at: &Offset| volume.core.memory().load(*at, Ordering::Acquire) != 0;
+            assert_eq!(tags.filter(has).count() as u64, UNITS);
+        };
+        check(1);
+        for made in 0..2 {
+            volume.make_run(made).unwrap();
+            check(made + 1);
+            let before = run(made);
+            volume.make_run(made).unwrap();
+            assert_eq!(run(made), before);
+            check(made + 1);
+        }
+    }
 
     /// Each new run takes units of the one that is split for it only.
     #[test]

@@ -126,3 +126,45 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use conquest_format::volume::Record;
+
+    use super::*;
+    use crate::index::{Of, Word, Words};
+    use crate::operations::tests::volume;
+
+    /// As when somebody has died who had added records that count.
+    #[test]
+    fn what_others_have_added_is_in_the_map_when_it_is_finished() {
+        let volume = volume();
+        volume.write(0, &[1; 4096]).unwrap();
+        let is_there = || volume.look(0, 1).unwrap().iter().any(|piece| piece.found.is_some());
+        let mut dying = volume.begin().unwrap();
+        dying.append(&Record::Hole { unit: 0, len: 1 }, true).unwrap();
+        dying.part().unwrap();
+        drop(dying);
+        assert!(is_there());
+        volume.finish().unwrap();
+        assert!(!is_there());
+    }
+
+    /// However much was staged before, by who was there first.
+    #[test]
+    fn a_segment_is_noted_as_bad_in_any_transaction() {
+        let volume = volume();
+        for left in 0..20 {
+            let note = |change: &mut Change<'_, _, _>| {
+                while change.tx.room() > left {
+                    change.tx.set(Word::Failed.at(), 0)?;
+                }
+                change.note_bad(100 + left)
+            };
+            volume.change(note).unwrap();
+            assert_eq!(volume.core.segment(100 + left, Of::Bad), 1);
+        }
+    }
+}

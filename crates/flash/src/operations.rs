@@ -585,7 +585,7 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
     use std::sync::Arc;
@@ -601,7 +601,7 @@ mod tests {
     use crate::{NewVolume, assemble, create};
 
     /// A new volume in memory, with segments of 16 units.
-    fn volume() -> Volume<Mapped, OsHost> {
+    pub(crate) fn volume() -> Volume<Mapped, OsHost> {
         let limits = Limits { is_cached: true, ..Limits::of_blocks(512) };
         let device = MemoryDevice::new("memory", 2 * 65536 + (256 << 16), limits).unwrap();
         let arrangement = Arrangement::Striped;

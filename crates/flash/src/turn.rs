@@ -187,3 +187,51 @@ impl<M: Memory, H: Host> Drop for Shared<'_, M, H> {
         let _ = self.volume.pass_turn(self.volume.writing.number, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::operations::tests::volume;
+
+    /// Those who wait for space do so for what others make meanwhile.
+    #[test]
+    fn who_needs_the_turn_no_more_does_not_wait_for_it() {
+        let volume = volume();
+        let (told, outcome) = mpsc::channel();
+        let turn = volume.take_turn().unwrap();
+        thread::scope(|scope| {
+            for is_needless in [true, false] {
+                let (told, volume) = (told.clone(), &volume);
+                scope.spawn(move || {
+                    let taken = volume.take_turn_unless(|_| Ok(is_needless)).unwrap();
+                    told.send((is_needless, taken.is_some())).unwrap();
+                });
+            }
+            assert_eq!(outcome.recv().unwrap(), (true, false));
+            assert!(outcome.recv_timeout(Duration::from_millis(50)).is_err());
+            drop(turn);
+            assert_eq!(outcome.recv().unwrap(), (false, true));
+        });
+    }
+
+    #[test]
+    fn the_turn_is_passed_between_changes_of_the_index() {
+        let volume = volume();
+        let (told, outcome) = mpsc::channel();
+        thread::scope(|scope| {
+            let mut tx = volume.core.begin().unwrap();
+            tx.lock(LOCK, Mode::Exclusive).unwrap();
+            scope.spawn(|| {
+                drop(volume.take_turn().unwrap());
+                told.send(()).unwrap();
+            });
+            assert!(outcome.recv_timeout(Duration::from_millis(100)).is_err());
+            drop(tx);
+            outcome.recv().unwrap();
+        });
+    }
+}

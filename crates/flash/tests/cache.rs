@@ -279,11 +279,49 @@ fn the_cache_takes_memory_as_it_gets_full() {
     }
     let all = taken(&volume) - before;
     assert!((UNITS * 4096..4 * UNITS * 4096).contains(&all), "{all} bytes for {UNITS} units");
+    let kept = kept(&place, &volume, UNITS);
+    assert!(kept * 10 > UNITS * 9, "{kept} of {UNITS}");
+}
+
+/// Of so many units, how many can be read without the devices, which lose all that they have.
+fn kept(place: &Place, volume: &opening::TestVolume, units: u64) -> u64 {
     let file = std::fs::File::options().write(true).open(&place.paths[0]).unwrap();
     let len = file.metadata().unwrap().len() as usize;
     file.write_all_at(&vec![9; len], 0).unwrap();
-    let is_there = |unit: &u64| volume.read(unit * PER_UNIT, &mut vec![0; UNIT]).is_ok();
-    let kept = (0..UNITS).filter(is_there).count() as u64;
+    let is_there = |unit: &u64| volume.read(unit * PER_UNIT, &mut [0; UNIT]).is_ok();
+    (0..units).filter(is_there).count() as u64
+}
+
+#[test]
+fn no_more_is_kept_than_the_cache_may_have() {
+    const UNITS: u64 = 1536;
+    for runs in 1..=2 {
+        let mut place = filled(UNITS);
+        place.options.cache = runs << 21;
+        let volume = place.open().unwrap();
+        for unit in (0..UNITS).chain(0..UNITS) {
+            volume.read(unit * PER_UNIT, &mut [0; UNIT]).unwrap();
+        }
+        let (kept, room) = (kept(&place, &volume, UNITS), runs * 504);
+        assert!((room * 9 / 10..=room).contains(&kept), "{kept} in {runs} runs");
+    }
+}
+
+/// Else it would take the place of others.
+#[test]
+fn what_is_read_again_as_part_of_more_is_not_kept_twice() {
+    const UNITS: u64 = 256;
+    let mut place = filled(UNITS);
+    place.options.cache = 2 << 20;
+    let volume = place.open().unwrap();
+    for unit in 64..UNITS {
+        volume.read(unit * PER_UNIT, &mut [0; UNIT]).unwrap();
+    }
+    // Each time one is missing, so that all are read.
+    for units in 20..=64 {
+        volume.read(0, &mut vec![0; units * UNIT]).unwrap();
+    }
+    let kept = kept(&place, &volume, UNITS);
     assert!(kept * 10 > UNITS * 9, "{kept} of {UNITS}");
 }
 
@@ -308,4 +346,25 @@ fn what_was_written_last_is_looked_at_without_the_devices() {
         assert!(one == unit_of(number, 1));
     }
     assert!(volume.look_at(0, &mut one).is_err());
+}
+
+/// However they and what is behind them lie in segments.
+#[test]
+fn as_many_writes_are_looked_at_without_the_devices_wherever_they_are() {
+    let counts: Vec<u64> = (40..60)
+        .map(|writes| {
+            let place = place(64, 0);
+            let volume = place.open().unwrap();
+            for unit in 0..writes {
+                volume.write(unit * PER_UNIT, &unit_of(unit, 1)).unwrap();
+                volume.flush().unwrap();
+            }
+            let file = std::fs::File::options().write(true).open(&place.paths[0]).unwrap();
+            let len = file.metadata().unwrap().len() as usize;
+            file.write_all_at(&vec![9; len], 0).unwrap();
+            let is_there = |unit: &u64| volume.look_at(unit * PER_UNIT, &mut [0; UNIT]).is_ok();
+            (0..writes).rev().take_while(is_there).count() as u64
+        })
+        .collect();
+    assert!(counts.iter().all(|count| *count == counts[0] && *count > 20), "{counts:?}");
 }

@@ -5,13 +5,14 @@ mod volumes;
 
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 
 use conquest_flash::device::{
     Device, Faults, Faulty, Geometry, Inset, Limits, MemoryDevice, Mirrored, Nand, Striped, Work,
 };
 use conquest_flash::{Body, Error, NewVolume, Volume, assemble, assemble_degraded, create};
 use conquest_format::volume::{Arrangement, SIZE, Superblock};
+use conquest_testkit::flash::{Request, Watched};
 use volumes::{Model, TestVolume};
 
 const MIB: u64 = 1 << 20;
@@ -34,19 +35,15 @@ fn block(device: &dyn Device, at: u64) -> [u8; BLOCK] {
     found
 }
 
-/// A device in memory that is odd in one way or another.
+/// A device in memory with limits that none has.
 struct Odd {
     device: MemoryDevice,
     limits: Limits,
-    /// A mirror that is told, when something is written here, that this member has failed.
-    mirror: OnceLock<(Weak<Mirrored>, usize)>,
-    /// Whether nobody is let in, though nobody is there.
-    is_shut: bool,
 }
 
 impl Odd {
     fn new(limits: Limits) -> Odd {
-        Odd { device: memory(MIB, LIMITS), limits, mirror: OnceLock::new(), is_shut: false }
+        Odd { device: memory(MIB, LIMITS), limits }
     }
 }
 
@@ -68,9 +65,6 @@ impl Device for Odd {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        if let Some((mirror, number)) = self.mirror.get() {
-            mirror.upgrade().unwrap().fail(*number)?;
-        }
         self.device.write(at, bytes)
     }
 
@@ -83,7 +77,7 @@ impl Device for Odd {
     }
 
     fn enter(&self, writer: u64) -> io::Result<bool> {
-        Ok(!self.is_shut && self.device.enter(writer)?)
+        self.device.enter(writer)
     }
 
     fn leave(&self, writer: u64) -> io::Result<()> {
@@ -124,10 +118,11 @@ fn what_makes_no_sense_for_one_of_several_makes_none_for_all() {
 /// What is on a member alone that somebody has seen fail meanwhile is nowhere.
 #[test]
 fn a_member_that_has_failed_meanwhile_has_done_nothing() {
-    let (one, faults) = (Arc::new(Odd::new(LIMITS)), Arc::new(Faults::default()));
+    let (one, faults) = (Watched::new(Arc::new(memory(MIB, LIMITS))), Arc::new(Faults::default()));
     let other = Arc::new(Faulty::new(memory(MIB, LIMITS), Arc::clone(&faults)));
     let mirrored = Arc::new(Mirrored::new(vec![Arc::clone(&one) as _, other]).unwrap());
-    one.mirror.set((Arc::downgrade(&mirrored), 0)).unwrap();
+    let mirror = Arc::clone(&mirrored);
+    one.in_next(Work::Write, 0, move || mirror.fail(0).unwrap());
     faults.fail(Work::Write, 0, libc::ENOSPC);
     assert_eq!(errno(mirrored.write(0, &[1; BLOCK])), Some(libc::ENOSPC));
     assert_eq!(mirrored.failed_members(), [0], "the other one is the last");
@@ -138,7 +133,12 @@ fn a_member_that_has_failed_meanwhile_has_done_nothing() {
 /// Somebody comes in between the look whether anybody is there and the entering.
 #[test]
 fn who_can_not_enter_one_member_has_not_entered() {
-    let shut: Arc<dyn Device> = Arc::new(Odd { is_shut: true, ..Odd::new(LIMITS) });
+    let device = memory(MIB, LIMITS);
+    let other = device.as_other();
+    let shut: Arc<dyn Device> = Watched::each(Arc::new(device), move |request| match request {
+        Request::Enter(writer) => other.enter(writer).map(drop),
+        _ => Ok(()),
+    });
     for members in
         [[Arc::new(memory(MIB, LIMITS)) as _, shut.clone()], [shut, Arc::new(memory(MIB, LIMITS))]]
     {
@@ -416,7 +416,7 @@ fn one_superblock_is_enough() {
 fn created(members: usize, limits: Limits, arrangement: Arrangement) -> Result<(), Error> {
     let len = 2 * 65_536 + 64 * 16 * u64::from(limits.physical.max(4096));
     let one = || -> Arc<dyn Device> {
-        Arc::new(Odd { device: memory(len, Limits::of_blocks(512)), ..Odd::new(limits) })
+        Arc::new(Odd { device: memory(len, Limits::of_blocks(512)), limits })
     };
     let members: Vec<_> = (0..members).map(|_| one()).collect();
     let new = NewVolume { uuid: [7; 16], created: 1, arrangement, segment: Some(16) };

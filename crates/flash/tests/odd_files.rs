@@ -322,3 +322,25 @@ fn as_whose_transfers_are_cut() {
 fn transfers_that_are_cut_go_on_at_a_block_only() {
     apart("as_whose_transfers_are_cut");
 }
+
+#[test]
+fn as_who_sees_no_open_files() {
+    let Some(directory) = std::env::var_os(ROOM) else { return };
+    let path = Path::new(&directory).join("file");
+    let device = create(&path);
+    let hidden = Command::new("mount").args(["-t", "tmpfs", "none", "/proc"]).status();
+    assert!(hidden.unwrap().success());
+    let claimed = device.claim_opened().unwrap();
+    assert!(claimed.is_some() && device.claim_opened().unwrap().is_none());
+    drop(claimed);
+    std::fs::remove_file(&path).unwrap();
+    let error = device.claim_opened().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+    println!("as expected");
+}
+
+/// By its path, where `/proc` is not what it should be.
+#[test]
+fn an_open_file_is_claimed_without_a_list_of_open_ones() {
+    apart("as_who_sees_no_open_files");
+}

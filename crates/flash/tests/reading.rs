@@ -199,6 +199,7 @@ fn nothing_is_read_from_a_volume_that_has_failed() {
     let (other, _) = open(Arc::new(inner.as_other()), Some(&region));
     let mut model = Model::default();
     write(&volume, &mut model, 0, 400, 1);
+    write(&volume, &mut model, 800, 8, 1);
     faults.fail(Work::Flush, 0, libc::EIO);
     assert!(matches!(volume.flush().unwrap_err(), Error::Device { action: "flush", .. }));
     for volume in [&volume, &other] {
@@ -210,6 +211,8 @@ fn nothing_is_read_from_a_volume_that_has_failed() {
             volume.write(0, &[1; 512]).unwrap_err(),
             volume.trim(0, 8).unwrap_err(),
             volume.flush().unwrap_err(),
+            // Also of what is in the index.
+            volume.look_at(800, &mut [0; UNIT as usize]).unwrap_err(),
         ] {
             assert!(matches!(error, Error::Failed { .. }), "{error}");
         }

@@ -4,17 +4,17 @@
 
 mod volumes;
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
-use conquest_flash::device::{Access, Device, FileDevice, Limits, MemoryDevice};
-use conquest_flash::{NewVolume, OpenOptions, Volume, assemble, create_at};
+use conquest_flash::device::{Access, Device, FileDevice};
+use conquest_flash::{NewVolume, OpenOptions, Volume, assemble, create_at, open_device};
 use conquest_format::volume::Arrangement;
 use conquest_pm::media::{Mapped, OsHost};
 use conquest_testkit::Rng;
-use volumes::{Model, TestVolume, device, join, opened, recovered, region_file};
+use conquest_testkit::flash::{Request, Watched};
+use volumes::{Model, TestVolume, opened, region_file};
 
 /// Bytes of a segment.
 const SEGMENT: u64 = 65536;
@@ -156,93 +156,36 @@ fn nothing_is_lost_by_who_writes_meanwhile() {
     volume.close().unwrap();
 }
 
-type Happening = Box<dyn FnOnce() + Send>;
-
-/// A device of which all is only reserved; something happens when it is asked about that, or
-/// written to.
-struct Reserved {
-    device: MemoryDevice,
-    when_asked: Mutex<Option<Happening>>,
-    when_written: Mutex<Option<Happening>>,
-}
-
-fn happen(what: &Mutex<Option<Happening>>) {
-    let what = what.lock().unwrap().take();
-    what.into_iter().for_each(|what| what());
-}
-
-impl Device for Reserved {
-    fn name(&self) -> &Path {
-        self.device.name()
-    }
-
-    fn len(&self) -> u64 {
-        self.device.len()
-    }
-
-    fn limits(&self) -> Limits {
-        self.device.limits()
-    }
-
-    fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
-        self.device.read(at, into)
-    }
-
-    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        happen(&self.when_written);
-        self.device.write(at, bytes)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.device.flush()
-    }
-
-    fn discard(&self, at: u64, len: u64) -> io::Result<()> {
-        self.device.discard(at, len)
-    }
-
-    fn is_written(&self, _: u64, _: u64) -> io::Result<bool> {
-        happen(&self.when_asked);
-        Ok(false)
-    }
-
-    fn enter(&self, writer: u64) -> io::Result<bool> {
-        self.device.enter(writer)
-    }
-
-    fn leave(&self, writer: u64) -> io::Result<()> {
-        self.device.leave(writer)
-    }
-
-    fn is_entered(&self, writer: u64) -> io::Result<bool> {
-        self.device.is_entered(writer)
-    }
-
-    fn is_anyone_entered(&self) -> io::Result<bool> {
-        self.device.is_anyone_entered()
-    }
-}
-
 /// Others begin segments at any moment: what they write there, and what is there for all, stays.
 #[test]
 fn zeros_are_written_only_where_nobody_writes() {
-    for is_asked in [true, false] {
-        let device = device(64);
-        let (when_asked, when_written) = Default::default();
-        let reserved = Arc::new(Reserved { device: device.as_other(), when_asked, when_written });
-        let body = assemble(vec![Arc::clone(&reserved) as _]).unwrap();
-        let file = region_file(&body);
-        let volume = TestVolume::recover(opened(&body, &file), &body).unwrap();
-        let other = join(&device, &file, false);
+    for (number, is_asked) in [(3, true), (4, false)] {
+        let place = Place::new(number);
+        let watched = || Watched::new(Arc::new(open_device(&place.path).unwrap()));
+        let body = |device: &Arc<Watched>| assemble(vec![Arc::clone(device) as _]).unwrap();
+        let device = watched();
+        let (own, others) = (body(&device), body(&watched()));
+        let file = region_file(&own);
+        let volume = TestVolume::recover(opened(&own, &file), &own).unwrap();
+        let other = TestVolume::join(opened(&others, &file), &others).unwrap();
         let mut model = Model::default();
         let bytes = model.write(0, 8 * 160, 1);
-        let when = if is_asked { &reserved.when_asked } else { &reserved.when_written };
-        *when.lock().unwrap() = Some(Box::new(move || other.write(0, &bytes).unwrap()));
-        let written = volume.write_zeros_ahead(32 * SEGMENT).unwrap();
-        assert!(written > 16 * SEGMENT, "{written}");
+        let is_it = move |request: Request<'_>| match request {
+            Request::IsWritten(..) => is_asked,
+            Request::Write(..) => !is_asked,
+            _ => false,
+        };
+        device.when(is_it, move || {
+            other.write(0, &bytes).unwrap();
+            Ok(())
+        });
+        let written = volume.write_zeros_ahead(64 * SEGMENT).unwrap();
+        assert!(device.is_done() && written > 16 * SEGMENT, "{written}");
         model.compare(&volume, 8 * 160, "zeros");
         volume.flush().unwrap();
-        drop((volume, body, reserved));
-        model.compare(&recovered(&device), 8 * 160, "a restart");
+        drop((volume, own, others, device));
+        let again = body(&watched());
+        let volume = TestVolume::recover(opened(&again, &region_file(&again)), &again).unwrap();
+        model.compare(&volume, 8 * 160, "a restart");
     }
 }
