@@ -5,7 +5,6 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -13,8 +12,8 @@ use std::time::Duration;
 use conquest::{Form, OpenOptions, Store};
 use conquest_testkit::Rng;
 use support::large::{
-    FILES, Model, Op, PAGE, THRESHOLD, VOLUME, alone, filler, found, made, name, open, power_cut,
-    read, set_threshold, threshold,
+    FILES, Model, Op, PAGE, State, THRESHOLD, VOLUME, alone, filler, found, made, name, open,
+    power_cut, read, set_threshold, threshold,
 };
 use support::{Temporary, check, ends_well, kill, role, start, text, write_file};
 
@@ -96,37 +95,6 @@ fn is_one_of(there: &[u8], states: &[&Vec<u8>]) -> bool {
             let mine = page_of(there, page);
             states.iter().any(|state| page_of(state, page)[..inside] == mine[..inside])
         })
-}
-
-/// What files there are after an operation: their bytes, and which file has which name.
-#[derive(Clone, Default)]
-struct State {
-    bytes: Model,
-    files: BTreeMap<u64, u64>,
-}
-
-impl State {
-    fn apply(&mut self, op: &Op, number: u64) {
-        op.apply(number, &mut self.bytes);
-        match op {
-            Op::Remove(name) => drop(self.files.remove(name)),
-            Op::Rename(from, to) => {
-                if let Some(file) = self.files.remove(from) {
-                    self.files.insert(*to, file);
-                }
-            }
-            _ => {}
-        }
-        for name in self.bytes.keys() {
-            self.files.entry(*name).or_insert(number);
-        }
-    }
-
-    /// The bytes of `file`, whatever its name is, if it is there.
-    fn bytes_of(&self, file: u64) -> Option<&Vec<u8>> {
-        let (name, _) = self.files.iter().find(|(_, found)| **found == file)?;
-        self.bytes.get(name)
-    }
 }
 
 /// Fails unless `there` is what the operations have given up to one of those that were begun, and

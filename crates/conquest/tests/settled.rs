@@ -16,7 +16,7 @@ use conquest::{
 };
 use conquest_fs::large::{Marks, marks, set_marks};
 use conquest_testkit::Rng;
-use support::large::{Model, Op, PAGE, alone, filler, found, new, open, power_cut, read};
+use support::large::{Model, Op, PAGE, State, alone, filler, found, new, open, power_cut, read};
 use support::{
     Temporary, await_file, check, core_of, forced, indexes, kill, role, small, start, text, tree,
     write_file,
@@ -113,32 +113,35 @@ fn is_one_of(there: &[u8], states: &[&Vec<u8>]) -> bool {
 fn judge(there: &Model, seed: u64, log: &str) {
     let (done, begun) = (last(log, "done "), last(log, "begun ").unwrap());
     let mut rng = Rng::new(seed);
-    let mut model = Model::new();
-    let mut states = vec![model.clone()];
+    let mut state = State::default();
+    let mut states = vec![state.clone()];
     for number in 0..=begun {
         let op = Op::random(&mut rng);
-        op.apply(number, &mut model);
+        state.apply(&op, number);
         if matches!(op, Op::Sync) && done.is_some_and(|done| number <= done) {
             states.clear();
         }
-        states.push(model.clone());
+        states.push(state.clone());
         let _trims = rng.chance(1, 10);
     }
     if done == Some(begun) {
         // Nothing was under way.
-        states.push(model.clone());
+        states.push(state.clone());
     }
     let [.., before, after] = states.as_slice() else { panic!("two states") };
-    let names_fit = there.keys().eq(before.keys()) || there.keys().eq(after.keys());
+    let has_names = |state: &&State| there.keys().eq(state.bytes.keys());
+    let named = [before, after].into_iter().find(has_names);
     let lens = |model: &Model| model.iter().map(|(f, b)| (*f, b.len())).collect::<Vec<_>>();
-    let text = format!("seed {seed}, operation {begun}: {:?}, {:?}", lens(there), lens(after));
-    assert!(names_fit, "{text}");
-    for (file, bytes) in there {
-        // It is made before it is written to.
-        let empty = Vec::new();
+    let text =
+        format!("seed {seed}, operation {begun}: {:?}, {:?}", lens(there), lens(&after.bytes));
+    let named = named.unwrap_or_else(|| panic!("{text}"));
+    for (name, bytes) in there {
+        // A page may be as it was when the file had another name. It is made before it is written
+        // to.
+        let (file, empty) = (named.files[name], Vec::new());
         let all: Vec<&Vec<u8>> =
-            states.iter().map(|state| state.get(file).unwrap_or(&empty)).collect();
-        assert!(is_one_of(bytes, &all), "file {file}, {text}");
+            states.iter().map(|state| state.bytes_of(file).unwrap_or(&empty)).collect();
+        assert!(is_one_of(bytes, &all), "file {name}, {text}");
     }
 }
 

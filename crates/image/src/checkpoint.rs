@@ -9,10 +9,10 @@
 
 use std::collections::BTreeSet;
 
-use conquest_format::{Offset, PAGE};
 use conquest_format::geometry::STATE;
 use conquest_format::image::{LOG, Root};
 use conquest_format::log::{Fragments, Item, Items};
+use conquest_format::{Offset, PAGE};
 use conquest_pm::Core;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;

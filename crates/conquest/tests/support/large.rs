@@ -183,3 +183,34 @@ impl Op {
         }
     }
 }
+
+/// What files there are after an operation: their bytes, and which file has which name.
+#[derive(Clone, Default)]
+pub struct State {
+    pub bytes: Model,
+    pub files: BTreeMap<u64, u64>,
+}
+
+impl State {
+    pub fn apply(&mut self, op: &Op, number: u64) {
+        op.apply(number, &mut self.bytes);
+        match op {
+            Op::Remove(name) => drop(self.files.remove(name)),
+            Op::Rename(from, to) => {
+                if let Some(file) = self.files.remove(from) {
+                    self.files.insert(*to, file);
+                }
+            }
+            _ => {}
+        }
+        for name in self.bytes.keys() {
+            self.files.entry(*name).or_insert(number);
+        }
+    }
+
+    /// The bytes of `file`, whatever its name is, if it is there.
+    pub fn bytes_of(&self, file: u64) -> Option<&Vec<u8>> {
+        let (name, _) = self.files.iter().find(|(_, found)| **found == file)?;
+        self.bytes.get(name)
+    }
+}

@@ -6,9 +6,9 @@ use conquest_format::fs::chunk::Chunk;
 use conquest_format::fs::tree::SLOTS;
 use conquest_format::inode::{Content, Inode, flag};
 use conquest_format::{GROUP_PAGES, PAGE};
+use conquest_pm::Tx;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_pm::Tx;
 
 use crate::content::{clear, pages_in_core, punch, stage_trim};
 use crate::file_system::Attempt;

@@ -45,12 +45,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Reads what is `far` of `file` to `out`: whether the file had all that until it was read.
-    pub(crate) fn read_far(
-        &self,
-        file: FileId,
-        far: Option<&Far>,
-        out: &mut [u8],
-    ) -> Result<bool> {
+    pub(crate) fn read_far(&self, file: FileId, far: Option<&Far>, out: &mut [u8]) -> Result<bool> {
         let Some(Far { chunk, parts }) = far else {
             return Ok(true);
         };
