@@ -234,7 +234,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             Content::Extent { .. } => tree::plant(tx, draft)?,
             Content::None | Content::Tree { .. } => {
                 chunk::give(tx, draft, self.chunk_blocks())?;
-                self.core().pages_are_to_pass(draft.inode.pages)?;
+                // Not those that were allocated ahead.
+                let used = draft.inode.size.div_ceil(PAGE).min(draft.inode.pages);
+                self.core().pages_are_to_pass(used)?;
             }
             _ => return Ok(false),
         }
