@@ -604,7 +604,7 @@ fn the_keeper_is_asked_for_pages_that_pass_and_for_more_only() {
     assert_eq!((asked(), core.passing_pages()), (Asked::Nothing, 4000));
     // Who is asked for that is asked for more.
     core.pages_are_to_pass(4096).unwrap();
-    for _ in 0..2000 {
+    for _ in 0..8000 {
         assert!(shelf::perform(&core, 0, Op::Push { list: 0, id: 1, pages: 0 }).unwrap());
         assert!(shelf::perform(&core, 0, Op::Pop { list: 0 }).unwrap());
     }
