@@ -49,7 +49,7 @@ pub(crate) struct Mkfs {
     #[arg(long, value_name = "interval=TIME|fsync|always")]
     sync: Option<SyncMode>,
     /// Bytes of RAM that what was read from the volume, or written to it, may take [default: a
-    /// sixteenth of the RAM, at most 2G].
+    /// sixteenth of the RAM, at most 512M].
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     cache: Option<u64>,
     /// What the core is kept on: auto, ram, battery, dax, disk, logged.

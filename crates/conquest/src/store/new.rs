@@ -193,7 +193,7 @@ pub struct NewStore {
     /// store without a volume.
     pub sync: Option<SyncMode>,
     /// Bytes of RAM that what was read from the volume, or written to it, may take, up to 64 GiB;
-    /// none for a sixteenth of the RAM, at most 2 GiB, and for a store without a volume. They are
+    /// none for a sixteenth of the RAM, at most 512 MiB, and for a store without a volume. They are
     /// taken 2 MiB at a time, and for as long as somebody has the store attached.
     pub cache: Option<u64>,
     /// Most bytes in a regular file, up to 2^63 - 1.

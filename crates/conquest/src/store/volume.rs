@@ -30,7 +30,7 @@ const PROCESSES: u32 = 256;
 /// or less.
 const CACHE_SHARE: u64 = 16;
 /// Bytes that it has at most then.
-const CACHE_MOST: u64 = 2 << 30;
+const CACHE_MOST: u64 = 512 << 20;
 /// Bytes of a volume's file that are written when it is made. The keeper goes on with that as
 /// they are used.
 const WRITTEN: u64 = 64 << 20;
