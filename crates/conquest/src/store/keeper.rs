@@ -247,8 +247,10 @@ impl Keeper<'_> {
             let is_time = is_usual && synced.elapsed() >= interval;
             let makes_durable = is_time || asked == Asked::Hurry;
             if makes_durable || is_look || asked == Asked::Push {
-                // What there is then goes with the core's image.
-                let limit = Instant::now() + interval;
+                // What there is then goes with the core's image. Who only pushes keeps nothing else
+                // waiting that is to be made durable after each interval.
+                let from = if is_usual && !makes_durable { synced } else { Instant::now() };
+                let limit = from + interval;
                 self.store.fs().push_due(|| Instant::now() > limit)?;
             }
             if makes_durable {
