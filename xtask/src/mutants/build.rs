@@ -7,6 +7,7 @@ use std::process::Command;
 
 use super::operators::{self, Aim, Mutant};
 use super::rewrite::{self, Rewritten};
+use super::subject::{Subject, library};
 use super::{MODULE, Program, REACHED, VARIABLE, slices};
 use crate::harness::{self, BUILD_LIMIT};
 use crate::tree::SourceFile;
@@ -22,9 +23,11 @@ pub(super) struct Copy {
     root: PathBuf,
     directory: PathBuf,
     sources: PathBuf,
-    package: String,
+    subject: Subject,
     /// The files that are mutated.
     files: Vec<SourceFile>,
+    /// The roots of their crates, which get a module more.
+    roots: Vec<SourceFile>,
     /// All mutants, in order.
     pub(super) mutants: Vec<Mutant>,
     /// Numbers of mutants that do not compile.
@@ -33,32 +36,25 @@ pub(super) struct Copy {
 }
 
 impl Copy {
-    /// Finds the mutants of crate `package` of the workspace at `root`, which is to be copied under
+    /// Finds the mutants of `subject` in the workspace at `root`, which is to be copied under
     /// `directory`; nothing is written yet.
     pub(super) fn new(
         root: &Path,
         directory: &Path,
-        package: &str,
+        subject: Subject,
         is_all: bool,
     ) -> Result<Copy, Failure> {
-        let within = format!("crates/{package}/src/");
-        let is_mutated = |file: &SourceFile| {
-            let name = file.path.strip_prefix(&within);
-            name.is_some_and(|name| {
-                file.is_rust()
-                    && !name.starts_with("bin/")
-                    && name != "main.rs"
-                    && (is_all || slices::is_mutated(package, name))
-            })
-        };
         let mut files = tree::sources(root)?;
-        files.retain(is_mutated);
+        let mut roots = files.clone();
+        roots.retain(|file| subject.crates().any(|of| file.path == library(of)));
+        files.retain(|file| subject.has(file, is_all));
         let mut copy = Copy {
             root: root.to_path_buf(),
             directory: directory.to_path_buf(),
             sources: directory.join("src"),
-            package: package.to_owned(),
+            subject,
             files,
+            roots,
             mutants: Vec::new(),
             disabled: BTreeSet::new(),
             rewritten: BTreeMap::new(),
@@ -73,14 +69,15 @@ impl Copy {
         for file in &self.files {
             let last = self.mutants.last().map_or(0, |mutant| mutant.number);
             let (mutants, edits) =
-                operators::find(file, Aim::of(&self.package), last, &self.disabled)
+                operators::find(file, Aim::of(&self.subject.name), last, &self.disabled)
                     .map_err(|error| Failure::Broken(format!("{}: {error}", file.path)))?;
             self.mutants.extend(mutants);
-            let mut rewritten = rewrite::rewrite(&file.text, &edits);
-            if file.path.ends_with("/src/lib.rs") {
-                rewritten.text.push_str(&format!("\nmod {MODULE};\n"));
-            }
-            self.rewritten.insert(file.path.clone(), rewritten);
+            self.rewritten.insert(file.path.clone(), rewrite::rewrite(&file.text, &edits));
+        }
+        for root in &self.roots {
+            let rewritten = self.rewritten.entry(root.path.clone());
+            let rewritten = rewritten.or_insert_with(|| rewrite::rewrite(&root.text, &[]));
+            rewritten.text.push_str(&format!("\nmod {MODULE};\n"));
         }
         Ok(())
     }
@@ -96,7 +93,9 @@ impl Copy {
         let mut texts: BTreeMap<String, String> =
             rewritten.map(|(path, rewritten)| (path.clone(), rewritten.text.clone())).collect();
         let last = self.mutants.last().map_or(0, |mutant| mutant.number);
-        texts.insert(format!("crates/{}/src/{MODULE}.rs", self.package), switch(last));
+        for of in self.subject.crates() {
+            texts.insert(format!("crates/{of}/src/{MODULE}.rs"), switch(last));
+        }
         texts
     }
 
@@ -112,25 +111,28 @@ impl Copy {
     /// names.
     pub(super) fn build(&mut self, is_run: impl Fn(&str) -> bool) -> Result<Vec<Program>, Failure> {
         mirror(&self.root, &self.sources, &self.mutated())?;
-        let package = format!("conquest-{}", self.package);
         let loom = self.loom_models();
-        self.settle(&package, false)?;
+        self.settle(false)?;
         if !loom.is_empty() {
-            self.settle(&package, true)?;
+            self.settle(true)?;
         }
-        let used = self.used_tests();
-        let mut selection = vec!["-p", &package, "--lib"];
-        selection.extend(used.iter().flat_map(|name| ["--test", name]));
-        let mut programs = self.tests(&selection, false)?;
+        let name = self.subject.name.clone();
+        let mut programs = Vec::new();
+        for of in slices::tested(&name) {
+            let package = format!("conquest-{of}");
+            let used = self.used_tests(of);
+            let mut selection = vec!["-p", &package, "--lib"];
+            selection.extend(used.iter().flat_map(|name| ["--test", name]));
+            programs.extend(self.tests(&selection, false)?);
+        }
         for kind in KINDS {
-            let arguments = slices::arguments(kind, &self.package);
-            let is_there = harness::names(&self.sources, kind).contains(&self.package);
+            let arguments = slices::arguments(kind, &name);
+            let is_there = harness::names(&self.sources, kind).contains(&name);
             if is_there && !arguments.is_empty() {
                 programs.push(self.slice(kind, arguments, &is_run)?);
             }
         }
-        if slices::concerns_test_kit(&self.package) && self.sources.join("crates/testkit").is_dir()
-        {
+        if slices::concerns_test_kit(&name) && self.sources.join("crates/testkit").is_dir() {
             programs.extend(self.tests(&["-p", "conquest-testkit"], false)?);
         }
         for (of, name) in loom {
@@ -139,13 +141,15 @@ impl Copy {
         Ok(programs)
     }
 
-    /// The crate's own tests that are used, but for loom models.
-    fn used_tests(&self) -> Vec<String> {
-        let tests = self.sources.join("crates").join(&self.package).join("tests");
+    /// The tests of crate `of` that are used, but for loom models.
+    fn used_tests(&self, of: &str) -> Vec<String> {
+        let tests = self.sources.join("crates").join(of).join("tests");
         let paths = tree::paths(&tests).unwrap_or_default();
         let names = paths.iter().filter_map(|path| path.strip_suffix(".rs"));
         let used = names.filter(|name| {
-            !name.contains('/') && !name.starts_with("loom") && slices::is_used(&self.package, name)
+            !name.contains('/')
+                && !name.starts_with("loom")
+                && slices::is_used(&self.subject.name, of, name)
         });
         used.map(str::to_owned).collect()
     }
@@ -153,8 +157,9 @@ impl Copy {
     /// Loom models: package and name of the test.
     fn loom_models(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
-        let mut crates = vec![self.package.as_str()];
-        if slices::concerns_test_kit(&self.package) {
+        let name = self.subject.name.as_str();
+        let mut crates = vec![name];
+        if slices::concerns_test_kit(name) {
             crates.push("testkit");
         }
         for of in crates {
@@ -183,11 +188,14 @@ impl Copy {
     }
 
     /// Leaves out mutants that do not compile, until the rest does.
-    fn settle(&mut self, package: &str, is_loom: bool) -> Result<(), Failure> {
+    fn settle(&mut self, is_loom: bool) -> Result<(), Failure> {
         let log = self.directory.join("check.log");
         for _ in 0..ROUNDS_MAX {
             let mut command = self.cargo(is_loom);
-            command.args(["check", "--lib", "--message-format=short", "-p", package]);
+            command.args(["check", "--lib", "--message-format=short"]);
+            for of in self.subject.crates() {
+                command.args(["-p", &format!("conquest-{of}")]);
+            }
             if child::run_logged(&mut command, BUILD_LIMIT, &log)?.is_well() {
                 return Ok(());
             }
@@ -248,7 +256,7 @@ impl Copy {
         arguments: &[&str],
         is_run: impl Fn(&str) -> bool,
     ) -> Result<Program, Failure> {
-        let name = format!("{kind}-{}", self.package);
+        let name = format!("{kind}-{}", self.subject.name);
         let profile = harness::profile(kind);
         if is_run(&name) {
             let mut command = self.cargo(false);

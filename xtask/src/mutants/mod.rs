@@ -12,6 +12,7 @@ mod rewrite;
 mod rules;
 mod sample;
 mod slices;
+mod subject;
 mod survivors;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use crate::{Failure, tree};
 
 use build::Copy;
 use operators::Mutant;
+use subject::Subject;
 use trial::{Verdict, Work};
 use verdicts::Verdicts;
 
@@ -42,8 +44,8 @@ const REACHED: &str = "CONQUEST_REACHED";
 
 /// What was asked for.
 struct Options {
-    /// The crate: `pm` for `crates/pm`.
-    package: String,
+    /// What is mutated: `pm` for `crates/pm`.
+    name: String,
     jobs: usize,
     /// Parts of descriptions, one of which a mutant has; all mutants if empty.
     only: Vec<String>,
@@ -75,7 +77,7 @@ impl Options {
 fn parse(arguments: &[String]) -> Result<Options, Failure> {
     let usage = |what: String| Failure::Usage(format!("mutants: {what}"));
     let mut options = Options {
-        package: String::new(),
+        name: String::new(),
         jobs: 2,
         only: Vec::new(),
         is_list: false,
@@ -110,15 +112,11 @@ fn parse(arguments: &[String]) -> Result<Options, Failure> {
             "--seconds-per-mutant" => {
                 options.limit = Duration::from_secs(number(value()?)?.into());
             }
-            other if options.package.is_empty() && !other.starts_with('-') => {
-                other.clone_into(&mut options.package);
+            other if options.name.is_empty() && !other.starts_with('-') => {
+                other.clone_into(&mut options.name);
             }
             other => return Err(usage(format!("unexpected argument {other:?}"))),
         }
-    }
-    let sources = tree::root().join("crates").join(&options.package).join("src/lib.rs");
-    if options.package.is_empty() || !sources.is_file() {
-        return Err(usage(format!("there is no library crate crates/{}", options.package)));
     }
     Ok(options)
 }
@@ -128,11 +126,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     let options = parse(arguments)?;
     let root = tree::root();
     let directory = root.join("target/mutants");
-    let mut copy = Copy::new(&root, &directory, &options.package, options.is_all)?;
+    let Some(subject) = Subject::find(&root, &options.name) else {
+        let what = format!("mutants: there is no library crate crates/{}", options.name);
+        return Err(Failure::Usage(what));
+    };
+    let mut copy = Copy::new(&root, &directory, subject, options.is_all)?;
     if options.is_list {
         return list(&copy, &options, (&root, &directory));
     }
-    let listed = survivors::read(&root, &options.package)?;
+    let listed = survivors::read(&root, &options.name)?;
     let _alone = build::take(&directory)?;
     let is_run = |name: &str| !options.without.iter().any(|part| name.contains(part));
     let programs = copy.build(is_run)?;
@@ -159,7 +161,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<Tally, Failure> {
     }
     let names: Vec<String> = programs.iter().map(|program| program.name.clone()).collect();
     let earlier =
-        Verdicts::open((&root, &directory), &options.package, copy.texts(), options.resumes)?;
+        Verdicts::open((&root, &directory), &options.name, copy.texts(), options.resumes)?;
     let known = |mutant: &Mutant| {
         let is_accepted = listed.iter().any(|entry| entry.is_for(mutant));
         if is_accepted && !options.tries_accepted {
@@ -189,8 +191,8 @@ fn list(
     options: &Options,
     (root, directory): (&Path, &Path),
 ) -> Result<Tally, Failure> {
-    let earlier = Verdicts::read((root, directory), &options.package, copy.texts());
-    let accepted = survivors::read(root, &options.package)?;
+    let earlier = Verdicts::read((root, directory), &options.name, copy.texts());
+    let accepted = survivors::read(root, &options.name)?;
     let is_open = |mutant: &&Mutant| {
         !options.resumes || !earlier.has(mutant) && !accepted.iter().any(|it| it.is_for(mutant))
     };

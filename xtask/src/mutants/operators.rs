@@ -55,11 +55,11 @@ pub(super) enum Aim {
 }
 
 impl Aim {
-    /// What is broken of crate `package`.
-    pub(super) fn of(package: &str) -> Aim {
-        match package {
+    /// What is broken of the crate or the parts `name`.
+    pub(super) fn of(name: &str) -> Aim {
+        match name {
             "pm" => Aim::Words,
-            "flash" => Aim::Checks,
+            "flash" | "store" => Aim::Checks,
             _ => Aim::Rules,
         }
     }

@@ -19,11 +19,12 @@ const LEFT_OUT: [(&str, &str); 10] = [
 ];
 
 /// Programs of the test kit that may notice a mutant: kind, crate, and arguments for a small slice.
-const PROGRAMS: [(&str, &str, &[&str]); 7] = [
+const PROGRAMS: [(&str, &str, &[&str]); 8] = [
     ("explore", "pm", &["--states", "3000", "--seed", "1"]),
     ("kill", "pm", &["--kills", "20", "--seed", "1", "--step", "10"]),
     ("explore", "fs", &["--states", "3000", "--seed", "1"]),
     ("kill", "fs", &["--kills", "5", "--seed", "1", "--step", "100"]),
+    ("explore", "store", &["--cuts", "300", "--seed", "1"]),
     ("explore", "flash", &["--cuts", "80", "--each", "48", "--seed", "2"]),
     ("fuzz", "flash", &["--cases", "500", "--seed", "1"]),
     ("kill", "flash", &["--operations", "12000", "--openings", "12", "--mib", "24"]),
@@ -31,6 +32,34 @@ const PROGRAMS: [(&str, &str, &[&str]); 7] = [
 
 /// Tests that are not run: crate and name. They take long, for what others notice as well.
 const UNUSED: [(&str, &str); 3] = [("fs", "crash"), ("fs", "speed"), ("fs", "together")];
+
+/// Crates whose tests may notice a mutant of parts of several crates, and those tests; all of them
+/// if none are named. Those of crates that are mutated as a whole are used without being listed.
+type Tests = &'static [(&'static str, &'static [&'static str])];
+const TOGETHER: [(&str, Tests); 1] = [(
+    "store",
+    &[
+        ("image", &[]),
+        ("pm", &["residency"]),
+        ("testkit", &["logged"]),
+        (
+            "fs",
+            &[
+                "attributes",
+                "due",
+                "full",
+                "growing",
+                "large_deaths",
+                "open_files",
+                "space",
+                "thresholds",
+                "unopened",
+                "volume_cuts",
+            ],
+        ),
+        ("conquest", &["large", "logged", "settled", "saved_large"]),
+    ],
+)];
 
 /// Variables that make tests smaller: crate, test, name and value.
 const SMALLER: [(&str, &str, &str, &str); 5] = [
@@ -46,15 +75,32 @@ pub(super) fn is_mutated(package: &str, name: &str) -> bool {
     !LEFT_OUT.iter().any(|(of, start)| *of == package && name.starts_with(start))
 }
 
-/// Arguments for the program of the test kit of this `kind` for crate `package`.
-pub(super) fn arguments(kind: &str, package: &str) -> &'static [&'static str] {
-    let found = PROGRAMS.iter().find(|(of, named, _)| *of == kind && *named == package);
+/// Arguments for the program of the test kit of this `kind` for the crate or the parts `name`.
+pub(super) fn arguments(kind: &str, name: &str) -> &'static [&'static str] {
+    let found = PROGRAMS.iter().find(|(of, named, _)| *of == kind && *named == name);
     found.map_or(&[], |(_, _, arguments)| arguments)
 }
 
-/// Whether test `test` of crate `package` is run.
-pub(super) fn is_used(package: &str, test: &str) -> bool {
-    !UNUSED.contains(&(package, test))
+/// The crates whose tests may notice a mutant of the crate or the parts `name`.
+pub(super) fn tested(name: &str) -> Vec<&str> {
+    match tests_of(name) {
+        Some(tests) => tests.iter().map(|(of, _)| *of).collect(),
+        None => vec![name],
+    }
+}
+
+fn tests_of(name: &str) -> Option<Tests> {
+    TOGETHER.iter().find(|(of, _)| *of == name).map(|(_, tests)| *tests)
+}
+
+/// Whether test `test` of crate `package` is run for mutants of the crate or the parts `name`.
+pub(super) fn is_used(name: &str, package: &str, test: &str) -> bool {
+    match tests_of(name) {
+        Some(tests) => tests
+            .iter()
+            .any(|(of, used)| *of == package && (used.is_empty() || used.contains(&test))),
+        None => !UNUSED.contains(&(package, test)),
+    }
 }
 
 /// The variables for test `test` of crate `package`: names and values.

@@ -274,7 +274,9 @@ fn test_binaries_are_told_from_others() {
     assert_eq!(program.directory.to_str(), Some("/x/crates/pm"));
     assert!(program.variables.is_empty());
     assert_eq!(slices::variables("fs", "cut"), [("CONQUEST_STEP", "61")]);
-    assert!(slices::is_used("fs", "kernel") && !slices::is_used("fs", "speed"));
+    assert!(slices::is_used("fs", "fs", "kernel") && !slices::is_used("fs", "fs", "speed"));
+    assert!(slices::is_used("store", "fs", "due") && !slices::is_used("store", "fs", "kernel"));
+    assert!(slices::is_used("store", "image", "stopped"));
     assert!(build::test_binary(&line("lib", false)).is_none());
     assert!(build::test_binary(&line("bin", true)).is_none());
 }
