@@ -12,11 +12,12 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use conquest::{
-    Attach, Files, KeeperProgram, NewStore, RestoreOptions, SaveOptions, Store, SyncMode,
+    Attach, Files, Form, KeeperProgram, NewStore, RestoreOptions, SaveOptions, Store, SyncMode,
     VolumePlace, restore, save,
 };
 use conquest_peers::child::fork;
 use conquest_testkit::Rng;
+use support::large::set_threshold;
 use support::{
     Seen, Temporary, await_file, check, core_of, ends_well, indexes, kill, role, small, start,
     text, tree,
@@ -104,7 +105,25 @@ fn read_fillers(files: &Files, numbers: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// How large files of a worker are.
+/// Bytes above which the files of workers are large.
+const LARGE: &str = "16K";
+
+/// The file of a worker.
+fn worked(number: u64) -> String {
+    format!("/w/{number}")
+}
+
+/// A directory for the files of workers.
+fn make_place_for_work(directory: &Path) {
+    let store = alone(directory);
+    let files = store.files().unwrap();
+    files.create_dir("/w").unwrap();
+    set_threshold(&files, "/w", LARGE);
+    drop(files);
+    store.detach().unwrap();
+}
+
+/// How many bytes files of a worker have.
 fn len_of(number: u64, version: u64) -> usize {
     (number.wrapping_mul(7919).wrapping_add(version.wrapping_mul(104_729)) % 40_000) as usize
 }
@@ -119,7 +138,7 @@ fn work(directory: &Path, worker: u64, log: &Path) {
     let first = std::time::UNIX_EPOCH.elapsed().unwrap().as_micros() as u64;
     for version in first.. {
         let number = worker << 16 | rng.below(30);
-        let name = format!("/w{number}");
+        let name = worked(number);
         let mut file = files.create(format!("{name}.new")).unwrap();
         file.write_all(&content(number, version, len_of(number, version))).unwrap();
         files.rename(format!("{name}.new"), &name).unwrap();
@@ -375,7 +394,7 @@ fn verify(store: &Store, logs: &[PathBuf], rng: &mut Rng) {
     let files = store.files().unwrap();
     for (number, durable) in logs.iter().flat_map(|log| durable(log)) {
         if rng.chance(1, 2) {
-            let bytes = files.read(format!("/w{number}")).unwrap();
+            let bytes = files.read(worked(number)).unwrap();
             let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap());
             let version = word(8);
             assert_eq!(word(0), number);
@@ -390,12 +409,17 @@ fn verify(store: &Store, logs: &[PathBuf], rng: &mut Rng) {
 fn nothing_is_lost_when_those_who_load_and_work_are_killed_and_the_power_is_cut() {
     let place = Temporary::on_disk("killed");
     let directory = made(&place);
+    make_place_for_work(&directory);
+    let times = |name: &str, usual| std::env::var(name).map_or(usual, |it| it.parse().unwrap());
+    let all_rounds = times("CONQUEST_TIMES", 14);
+    // What was asked of a device may still be done when its process has died.
+    let later = Duration::from_millis(times("CONQUEST_MILLISECONDS", 0));
     let mut rng = Rng::new(11);
     let logs: Vec<PathBuf> =
         (0..3).map(|number| place.path().join(format!("log{number}"))).collect();
     power_cut(&directory);
     let (mut midway, mut rounds) = (0, 0);
-    for round in 0..14_u64 {
+    for round in 0..all_rounds {
         let worker = |(number, log): (usize, &PathBuf)| {
             start(&["work", text(&directory), &number.to_string(), text(log)])
         };
@@ -430,6 +454,7 @@ fn nothing_is_lost_when_those_who_load_and_work_are_killed_and_the_power_is_cut(
             store.detach().unwrap();
         }
         if rng.chance(2, 3) {
+            std::thread::sleep(later);
             power_cut(&directory);
             rounds += 1;
             let store = alone(&directory);
@@ -442,4 +467,12 @@ fn nothing_is_lost_when_those_who_load_and_work_are_killed_and_the_power_is_cut(
     read_fillers(&store.files().unwrap(), 0..FILLERS);
     let acknowledged: usize = logs.iter().map(|log| durable(log).len()).sum();
     assert!(acknowledged > 4 && rounds > 2 && midway > 0, "{acknowledged} {rounds} {midway}");
+    let is_large = |number: u64| {
+        let file = store.files().unwrap().find(worked(number), true);
+        file.is_ok_and(|file| {
+            store.fs().placement(file.id(), u64::MAX).unwrap().form == Form::Large
+        })
+    };
+    assert!((0..30).any(is_large), "no file of a worker is large");
+    println!("{all_rounds} rounds, {rounds} power cuts, {midway} while it was loaded");
 }

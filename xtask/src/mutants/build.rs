@@ -66,6 +66,7 @@ impl Copy {
     /// Computes the mutants and the text of the files that hold them.
     fn mutate(&mut self) -> Result<(), Failure> {
         self.mutants.clear();
+        self.rewritten.clear();
         for file in &self.files {
             let last = self.mutants.last().map_or(0, |mutant| mutant.number);
             let (mutants, edits) =
