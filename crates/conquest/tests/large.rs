@@ -12,8 +12,8 @@ use std::time::Duration;
 use conquest::{Form, OpenOptions, Store};
 use conquest_testkit::Rng;
 use support::large::{
-    FILES, Model, Op, PAGE, State, THRESHOLD, VOLUME, alone, filler, found, made, name, open,
-    power_cut, read, set_threshold, threshold,
+    FILES, Model, Op, PAGE, State, THRESHOLD, VOLUME, alone, filler, found, has_pages_of, last,
+    made, name, open, power_cut, read, set_threshold, threshold,
 };
 use support::{Temporary, check, ends_well, kill, role, start, text, write_file};
 
@@ -70,31 +70,13 @@ fn as_child() {
     }
 }
 
-/// The number behind the last `word` in `log`.
-fn last(log: &str, word: &str) -> Option<u64> {
-    let lines = log.lines().rev().filter_map(|line| line.strip_prefix(word));
-    lines.filter_map(|number| number.trim().parse().ok()).next()
-}
-
 /// Whether `there` is what a file should be after an operation, where the bytes of a page may be
 /// those of a later one: `states` are what it should be from then on.
 fn is_one_of(there: &[u8], states: &[&Vec<u8>]) -> bool {
-    let fits = |len: usize| {
-        let (before, after) = (states[0].len(), states.get(1).map_or(states[0].len(), |s| s.len()));
-        // An operation of several records may be done in part.
-        len == before || (before..=after).contains(&len)
-    };
-    let page_of = |bytes: &[u8], page: usize| -> Vec<u8> {
-        let mut part: Vec<u8> = bytes.iter().skip(page * PAGE).take(PAGE).copied().collect();
-        part.resize(PAGE, 0);
-        part
-    };
-    fits(there.len())
-        && (0..there.len().div_ceil(PAGE)).all(|page| {
-            let inside = (there.len() - page * PAGE).min(PAGE);
-            let mine = page_of(there, page);
-            states.iter().any(|state| page_of(state, page)[..inside] == mine[..inside])
-        })
+    let (before, after) = (states[0].len(), states.get(1).map_or(states[0].len(), |s| s.len()));
+    // An operation of several records may be done in part.
+    let is_fitting = there.len() == before || (before..=after).contains(&there.len());
+    is_fitting && has_pages_of(there, states)
 }
 
 /// Fails unless `there` is what the operations have given up to one of those that were begun, and

@@ -467,9 +467,10 @@ fn nothing_is_lost_when_those_who_load_and_work_are_killed_and_the_power_is_cut(
     read_fillers(&store.files().unwrap(), 0..FILLERS);
     let acknowledged: usize = logs.iter().map(|log| durable(log).len()).sum();
     assert!(acknowledged > 4 && rounds > 2 && midway > 0, "{acknowledged} {rounds} {midway}");
+    let files = store.files().unwrap();
     let is_large = |number: u64| {
-        let file = store.files().unwrap().find(worked(number), true);
-        file.is_ok_and(|file| {
+        let name = worked(number);
+        files.find(&name, true).is_ok_and(|file| {
             store.fs().placement(file.id(), u64::MAX).unwrap().form == Form::Large
         })
     };

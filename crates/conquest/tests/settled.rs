@@ -16,7 +16,9 @@ use conquest::{
 };
 use conquest_fs::large::{Marks, marks, set_marks};
 use conquest_testkit::Rng;
-use support::large::{Model, Op, PAGE, State, alone, filler, found, new, open, power_cut, read};
+use support::large::{
+    Model, Op, State, alone, filler, found, has_pages_of, last, new, open, power_cut, read,
+};
 use support::{
     Temporary, await_file, check, core_of, forced, indexes, kill, role, small, start, text, tree,
     write_file,
@@ -84,28 +86,12 @@ fn as_child() {
     }
 }
 
-/// The number behind the last `word` in `log`.
-fn last(log: &str, word: &str) -> Option<u64> {
-    let lines = log.lines().rev().filter_map(|line| line.strip_prefix(word));
-    lines.filter_map(|number| number.trim().parse().ok()).next()
-}
-
 /// Whether `there` may be left of a file that was what `states` say, one after the other, the last
 /// one under way: it is as long as it should be, and each page is one of theirs.
 fn is_one_of(there: &[u8], states: &[&Vec<u8>]) -> bool {
-    let page_of = |bytes: &[u8], page: usize| -> Vec<u8> {
-        let mut part: Vec<u8> = bytes.iter().skip(page * PAGE).take(PAGE).copied().collect();
-        part.resize(PAGE, 0);
-        part
-    };
     let lens: Vec<usize> = states.iter().rev().take(2).map(|state| state.len()).collect();
     let (least, most) = (*lens.iter().min().unwrap(), *lens.iter().max().unwrap());
-    (least..=most).contains(&there.len())
-        && (0..there.len().div_ceil(PAGE)).all(|page| {
-            let inside = (there.len() - page * PAGE).min(PAGE);
-            let mine = page_of(there, page);
-            states.iter().any(|state| page_of(state, page)[..inside] == mine[..inside])
-        })
+    (least..=most).contains(&there.len()) && has_pages_of(there, states)
 }
 
 /// Fails unless `there` is what the operations that were done have given; the one that was under

@@ -120,7 +120,7 @@ impl Copy {
         let name = self.subject.name.clone();
         let mut programs = Vec::new();
         for of in slices::tested(&name) {
-            let package = format!("conquest-{of}");
+            let package = package_of(of);
             let used = self.used_tests(of);
             let mut selection = vec!["-p", &package, "--lib"];
             selection.extend(used.iter().flat_map(|name| ["--test", name]));
@@ -195,7 +195,7 @@ impl Copy {
             let mut command = self.cargo(is_loom);
             command.args(["check", "--lib", "--message-format=short"]);
             for of in self.subject.crates() {
-                command.args(["-p", &format!("conquest-{of}")]);
+                command.args(["-p", &package_of(of)]);
             }
             if child::run_logged(&mut command, BUILD_LIMIT, &log)?.is_well() {
                 return Ok(());
@@ -272,6 +272,11 @@ impl Copy {
             directory: self.sources.clone(),
         })
     }
+}
+
+/// What cargo calls the crate in the directory `of`.
+fn package_of(of: &str) -> String {
+    if of == "conquest" { of.to_owned() } else { format!("conquest-{of}") }
 }
 
 /// Takes `directory` for this process, until what comes back is dropped: two runs must not write

@@ -214,3 +214,23 @@ impl State {
         self.bytes.get(name)
     }
 }
+
+/// The last number behind `word` in a `log`.
+pub fn last(log: &str, word: &str) -> Option<u64> {
+    let lines = log.lines().rev().filter_map(|line| line.strip_prefix(word));
+    lines.filter_map(|number| number.trim().parse().ok()).next()
+}
+
+/// Whether each page of `there` is as in one of `states`, as far as `there` has it.
+pub fn has_pages_of(there: &[u8], states: &[&Vec<u8>]) -> bool {
+    let page_of = |bytes: &[u8], page: usize| -> Vec<u8> {
+        let mut part: Vec<u8> = bytes.iter().skip(page * PAGE).take(PAGE).copied().collect();
+        part.resize(PAGE, 0);
+        part
+    };
+    (0..there.len().div_ceil(PAGE)).all(|page| {
+        let inside = (there.len() - page * PAGE).min(PAGE);
+        let mine = page_of(there, page);
+        states.iter().any(|state| page_of(state, page)[..inside] == mine[..inside])
+    })
+}

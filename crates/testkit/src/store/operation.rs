@@ -56,6 +56,8 @@ pub enum Op {
     Push(String, Wait),
     /// Makes all durable.
     Sync,
+    /// What a keeper does: pushes what is to be pushed, whosever it is, and makes all durable.
+    Keep,
     /// Writes a checkpoint of the core.
     Checkpoint,
     /// Trims what nobody needs.
@@ -81,7 +83,8 @@ impl Op {
             return Op::shrink(rng, tree);
         }
         match rng.below(100) {
-            0..14 => return Op::Sync,
+            0..10 => return Op::Sync,
+            10..14 => return Op::Keep,
             14..17 => return Op::Checkpoint,
             17..24 if may != May::WithoutTurns => return Op::Trim,
             24..26 if may == May::All => return Op::VolumeCheckpoint,
@@ -164,7 +167,7 @@ impl Op {
     /// Whether it makes durable all that was committed before.
     #[must_use]
     pub const fn is_sync(&self) -> bool {
-        matches!(self, Op::Sync | Op::Checkpoint)
+        matches!(self, Op::Sync | Op::Keep | Op::Checkpoint)
     }
 
     /// Does it as operation `number`.
@@ -216,6 +219,10 @@ impl Op {
             Op::Mode(path, mode) => files.set_mode(who, find(path)?, *mode),
             Op::Push(path, wait) => push(process, find(path), *wait),
             Op::Sync => process.image.sync(files.core()).map_err(image),
+            Op::Keep => {
+                files.push_due(|| false)?;
+                process.image.sync(files.core()).map_err(image)
+            }
             Op::Checkpoint => process.image.checkpoint(files.core()).map_err(image),
             Op::Trim => files.trim_chunks().map(drop),
             Op::VolumeCheckpoint => process
@@ -300,7 +307,12 @@ impl Op {
                 tree.change(path, |file| file.attribute = value);
             }
             Op::Mode(path, mode) => tree.change(path, |file| file.mode = *mode),
-            Op::Push(..) | Op::Sync | Op::Checkpoint | Op::Trim | Op::VolumeCheckpoint => {}
+            Op::Push(..)
+            | Op::Sync
+            | Op::Keep
+            | Op::Checkpoint
+            | Op::Trim
+            | Op::VolumeCheckpoint => {}
         }
         tree.reap();
     }
