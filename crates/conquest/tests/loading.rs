@@ -405,6 +405,13 @@ fn verify(store: &Store, logs: &[PathBuf], rng: &mut Rng) {
     read_fillers(&files, (0..20).map(|_| rng.below(FILLERS)));
 }
 
+/// Whether a file of the first worker is large.
+fn is_large(store: &Store, number: u64) -> bool {
+    let (files, name) = (store.files().unwrap(), worked(number));
+    let form = |id| store.fs().placement(id, u64::MAX).unwrap().form;
+    files.find(&name, true).is_ok_and(|file| form(file.id()) == Form::Large)
+}
+
 #[test]
 fn nothing_is_lost_when_those_who_load_and_work_are_killed_and_the_power_is_cut() {
     let place = Temporary::on_disk("killed");
@@ -467,13 +474,6 @@ fn nothing_is_lost_when_those_who_load_and_work_are_killed_and_the_power_is_cut(
     read_fillers(&store.files().unwrap(), 0..FILLERS);
     let acknowledged: usize = logs.iter().map(|log| durable(log).len()).sum();
     assert!(acknowledged > 4 && rounds > 2 && midway > 0, "{acknowledged} {rounds} {midway}");
-    let files = store.files().unwrap();
-    let is_large = |number: u64| {
-        let name = worked(number);
-        files.find(&name, true).is_ok_and(|file| {
-            store.fs().placement(file.id(), u64::MAX).unwrap().form == Form::Large
-        })
-    };
-    assert!((0..30).any(is_large), "no file of a worker is large");
+    assert!((0..30).any(|number| is_large(&store, number)), "no file of a worker is large");
     println!("{all_rounds} rounds, {rounds} power cuts, {midway} while it was loaded");
 }

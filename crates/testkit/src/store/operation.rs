@@ -257,17 +257,9 @@ impl Op {
                 file.write(size, &content(number, size..size + len));
             }),
             Op::Truncate(path, size) => tree.change(path, |file| file.resize(*size)),
-            Op::Range(path, how, at, len) => tree.change(path, |file| {
-                let (Allocate::Space { keeps_size } | Allocate::Zeros { keeps_size }) = how else {
-                    return file.zero(*at..at + len);
-                };
-                if !keeps_size {
-                    file.resize(file.size.max(at + len));
-                }
-                if matches!(how, Allocate::Zeros { .. }) {
-                    file.zero(*at..at + len);
-                }
-            }),
+            Op::Range(path, how, at, len) => {
+                tree.change(path, |file| allocate(file, *how, *at..at + len));
+            }
             Op::Rename(from, to) => {
                 let both = [from, to].map(|name| tree.names.get(name).copied());
                 // Two names of one file stay.
@@ -315,6 +307,19 @@ impl Op {
             | Op::VolumeCheckpoint => {}
         }
         tree.reap();
+    }
+}
+
+/// What becomes of `file` if `range` is to be so.
+fn allocate(file: &mut File, how: Allocate, range: core::ops::Range<u64>) {
+    let (Allocate::Space { keeps_size } | Allocate::Zeros { keeps_size }) = how else {
+        return file.zero(range);
+    };
+    if !keeps_size {
+        file.resize(file.size.max(range.end));
+    }
+    if matches!(how, Allocate::Zeros { .. }) {
+        file.zero(range);
     }
 }
 
