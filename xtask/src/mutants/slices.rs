@@ -50,6 +50,7 @@ const TOGETHER: [(&str, Tests); 1] = [(
                 "full",
                 "growing",
                 "large_deaths",
+                "meanwhile",
                 "open_files",
                 "space",
                 "thresholds",

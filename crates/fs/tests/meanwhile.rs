@@ -1,0 +1,242 @@
+//! Large files while others are at them: writes that go to the volume at once, who may do so, where
+//! they end up, what becomes of them if others do something meanwhile; and the same of pushing.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+mod store;
+
+use std::sync::{Arc, Mutex};
+
+use conquest_format::PAGE;
+use conquest_format::fs::chunk;
+use conquest_format::inode::flag;
+use conquest_fs::content::{Allocate, WriteAt};
+use conquest_fs::large::{Answer, NewLarge, Room, Space};
+use conquest_fs::locks::Wait;
+use conquest_fs::open::Whence;
+use conquest_fs::placement::Form;
+use conquest_fs::{Errno, FileId, NewFileSystem};
+use conquest_testkit::files::{RamSpace, root_user};
+use store::{NEW, Store, refused};
+
+/// Bytes above which files are large; a write of as many may go to the volume at once.
+const THRESHOLD: u64 = 64 * PAGE;
+/// Bytes of a write that goes to the volume at once.
+const LONG: usize = 70 * PAGE as usize;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// A space in whose next write others do something.
+#[derive(Clone, Default)]
+struct Visited {
+    space: RamSpace,
+    work: Arc<Mutex<Option<Work>>>,
+}
+
+impl Visited {
+    fn meanwhile(&self, work: impl FnOnce() + Send + 'static) {
+        *self.work.lock().unwrap() = Some(Box::new(work));
+    }
+
+    /// Whether nobody has come by since.
+    fn is_waiting(&self) -> bool {
+        self.work.lock().unwrap().is_some()
+    }
+}
+
+impl Space for Visited {
+    fn read(&self, block: u64, into: &mut [u8]) -> Answer<()> {
+        self.space.read(block, into)
+    }
+
+    fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
+        let work = self.work.lock().unwrap().take();
+        if let Some(work) = work {
+            work();
+        }
+        self.space.write(block, bytes)
+    }
+
+    fn trim(&self, block: u64, count: u64) -> Answer<()> {
+        self.space.trim(block, count)
+    }
+
+    fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
+        self.space.allocated(block, count)
+    }
+
+    fn room(&self) -> Answer<Room> {
+        self.space.room()
+    }
+}
+
+fn hybrid() -> (Arc<Store>, Visited) {
+    let large = NewLarge { threshold: THRESHOLD, chunk_blocks: chunk::BLOCKS_MIN };
+    let (new, space) = (NewFileSystem { large: Some(large), ..NEW }, Visited::default());
+    (Arc::new(Store::with_space(8, &new, Box::new(space.clone()))), space)
+}
+
+/// A file of `pages` pages, all on the volume.
+fn pushed(store: &Store, name: &str, pages: u64) -> FileId {
+    let file = store.file(name, &vec![1; (pages * PAGE) as usize]);
+    store.push(file, Wait::Forever).unwrap();
+    assert_eq!(store.placement(file, THRESHOLD).unwrap().form, Form::Large);
+    file
+}
+
+#[test]
+fn it_is_large_above_the_threshold() {
+    let (store, _) = hybrid();
+    let (small, large) = (store.file("small", b""), store.file("large", b""));
+    store.put(small, 0, &vec![1; THRESHOLD as usize]);
+    store.put(large, 0, &vec![1; THRESHOLD as usize + 1]);
+    let form = |file| store.placement(file, THRESHOLD).unwrap().form;
+    assert_eq!((form(small), form(large)), (Form::Extent, Form::Large));
+    assert_eq!(store.get(large), vec![1; THRESHOLD as usize + 1]);
+    store.examine();
+}
+
+#[test]
+fn who_may_not_changes_nothing_on_the_volume() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    store.set_flags(&root_user(), file, flag::IMMUTABLE, None).unwrap();
+    for at in [0, 60 * PAGE] {
+        space.meanwhile(|| panic!("something is written"));
+        let written = store.write(&root_user(), file, WriteAt::Offset(at), &[2; LONG]);
+        assert_eq!(refused(written), Errno::EPERM);
+    }
+    assert!(space.is_waiting());
+    assert_eq!(store.get(file), vec![1; 100 * PAGE as usize]);
+    store.examine();
+}
+
+#[test]
+fn the_position_moves_past_it() {
+    let (store, _) = hybrid();
+    let file = pushed(&store, "file", 100);
+    let who = &root_user();
+    let open = store.open_path(who, "file", libc::O_RDWR).unwrap();
+    for value in [2, 3] {
+        assert_eq!(store.write_next(who, &open, &[value; LONG]).unwrap(), LONG);
+    }
+    assert_eq!(store.position(&open), 2 * LONG as u64);
+    store.close(&open).unwrap();
+    assert_eq!(store.get(file), [[2; LONG], [3; LONG]].concat());
+    store.examine();
+}
+
+#[test]
+fn who_shares_the_position_and_moves_it_comes_first() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    let who = &root_user();
+    let open = Arc::new(store.open_path(who, "file", libc::O_RDWR).unwrap());
+    let (others, its) = (Arc::clone(&store), Arc::clone(&open));
+    let to = 200 * PAGE;
+    space.meanwhile(move || {
+        assert_eq!(others.seek_to(&its, to as i64, Whence::Start).unwrap(), to);
+    });
+    assert_eq!(store.write_next(who, &open, &[2; LONG]).unwrap(), LONG);
+    assert!(!space.is_waiting());
+    assert_eq!(store.position(&open), to + LONG as u64);
+    store.close(&open).unwrap();
+    let found = store.get(file);
+    assert_eq!(found.len() as u64, to + LONG as u64);
+    assert!(found[to as usize..].iter().all(|byte| *byte == 2));
+    store.examine();
+}
+
+#[test]
+fn what_is_appended_comes_behind_what_another_one_has_appended_meanwhile() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    let others = Arc::clone(&store);
+    space.meanwhile(move || {
+        others.write(&root_user(), file, WriteAt::End, &[3; 100]).unwrap();
+    });
+    let written = store.write(&root_user(), file, WriteAt::End, &[2; LONG]).unwrap();
+    assert!(!space.is_waiting());
+    assert_eq!(written, (100 * PAGE + 100, LONG as u64));
+    let expected = [&[1; 100 * PAGE as usize][..], &[3; 100], &[2; LONG]].concat();
+    assert!(store.get(file) == expected);
+    store.examine();
+}
+
+/// Who writes inside the end takes no turn alone, so it may be cut off meanwhile.
+#[test]
+fn what_is_cut_off_meanwhile_is_written_all_the_same() {
+    for size in [0, 10 * PAGE + 5, 90 * PAGE] {
+        let (store, space) = hybrid();
+        let file = pushed(&store, "file", 100);
+        let others = Arc::clone(&store);
+        space.meanwhile(move || others.truncate(&root_user(), file, size).unwrap());
+        store.put(file, 20 * PAGE, &[2; LONG]);
+        assert!(!space.is_waiting());
+        // The size was cut off before, or behind.
+        let mut expected = vec![0; 20 * PAGE as usize + LONG];
+        let kept = expected.len().min(size as usize).min(20 * PAGE as usize);
+        expected[..kept].fill(1);
+        expected[20 * PAGE as usize..].fill(2);
+        assert!(store.get(file) == expected, "{size}");
+        store.examine();
+    }
+}
+
+#[test]
+fn a_page_of_which_another_one_has_written_a_part_is_the_newer_one_as_a_whole() {
+    for page in [0, 30, 69] {
+        let (store, space) = hybrid();
+        let file = pushed(&store, "file", 100);
+        let others = Arc::clone(&store);
+        space.meanwhile(move || others.put(file, page * PAGE + 7, &[3; 9]));
+        store.put(file, 0, &[2; LONG]);
+        assert!(!space.is_waiting());
+        let mut expected = vec![2; LONG];
+        expected.resize(100 * PAGE as usize, 1);
+        assert!(store.get(file) == expected, "page {page}");
+        store.push(file, Wait::Forever).unwrap();
+        assert!(store.get(file) == expected, "page {page}, pushed");
+        store.examine();
+    }
+}
+
+#[test]
+fn space_behind_the_end_stays_when_it_is_closed() {
+    let (store, _) = hybrid();
+    let file = pushed(&store, "file", 100);
+    let who = &root_user();
+    let open = store.open_path(who, "file", libc::O_RDWR).unwrap();
+    let space = Allocate::Space { keeps_size: true };
+    store.allocate(who, file, space, 100 * PAGE, 50 * PAGE).unwrap();
+    assert_eq!(store.pages(file), 150);
+    store.close(&open).unwrap();
+    store.push(file, Wait::Forever).unwrap();
+    assert_eq!((store.pages(file), store.stat(file).unwrap().size), (150, 100 * PAGE));
+    store.examine();
+}
+
+#[test]
+fn of_what_is_pushed_only_what_is_changed_meanwhile_stays_in_the_core() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    for page in 0..40 {
+        store.put(file, page * PAGE, &[2; PAGE as usize]);
+    }
+    // Nodes of the tree are pages of it.
+    let before = store.pages(file);
+    assert!((140..143).contains(&before), "{before}");
+    let others = Arc::clone(&store);
+    space.meanwhile(move || others.put(file, 17 * PAGE + 5, &[3; 9]));
+    store.push(file, Wait::No).unwrap();
+    assert!(!space.is_waiting());
+    let mut expected = vec![2; 40 * PAGE as usize];
+    expected.resize(100 * PAGE as usize, 1);
+    expected[17 * PAGE as usize + 5..][..9].fill(3);
+    assert!(store.get(file) == expected);
+    assert_eq!(store.pages(file), before - 39);
+    store.push(file, Wait::Forever).unwrap();
+    assert_eq!(store.pages(file), 100);
+    assert!(store.get(file) == expected);
+    store.examine();
+}
