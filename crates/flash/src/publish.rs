@@ -210,3 +210,112 @@ fn note_left(segment: u64, units: u64, uncounted: &mut Uncounted) {
         None => uncounted.left.push((segment, units)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use conquest_format::volume::digest;
+    use conquest_pm::media::{Mapped, OsHost};
+
+    use super::*;
+    use crate::change::Stop;
+    use crate::operations::tests::{device, recovered, volume};
+    use crate::segments::Temperature;
+
+    type TestVolume = Volume<Mapped, OsHost>;
+
+    fn bytes(number: u64) -> Vec<u8> {
+        vec![number as u8; 4096]
+    }
+
+    fn place(volume: &TestVolume, unit: u64) -> u64 {
+        volume.look(unit, 1).unwrap().remove(0).found.unwrap().place
+    }
+
+    /// Writes so many units, of which none are beside each other, and copies each, to as many
+    /// segments as that takes.
+    fn copies(volume: &TestVolume, count: u64) -> Vec<Copied> {
+        (0..count).for_each(|unit| volume.write(unit * 16, &bytes(unit)).unwrap());
+        let mut copied = Vec::new();
+        while let left @ 1.. = count - copied.len() as u64 {
+            let hold = volume.spare_hold().unwrap();
+            let take =
+                |change: &mut Change<'_, _, _>| change.take_room(Temperature::Cold, left, &hold);
+            let room = volume.change(take).unwrap();
+            for index in 0..room.len {
+                let number = copied.len() as u64;
+                let room = Room { place: room.place + index, len: 1, ..room };
+                volume.write_room(&room, &bytes(number)).unwrap();
+                let old = Extent { unit: 2 * number, place: place(volume, 2 * number), len: 1 };
+                copied.push(Copied { old, room, digests: vec![digest(&bytes(number))] });
+            }
+        }
+        copied
+    }
+
+    /// Stages so much that only so many entries are left.
+    fn fill(change: &mut Change<'_, Mapped, OsHost>, left: u64) -> Step<()> {
+        while change.tx.room() > left {
+            change.tx.set(Word::Failed.at(), 0)?;
+        }
+        Ok(())
+    }
+
+    /// As when somebody dies between two parts, or has to wait for the ring of packets.
+    #[test]
+    fn what_is_moved_by_one_part_is_counted_by_it() {
+        const COPIES: u64 = 12;
+        let mut some = 0;
+        for left in (20..100).step_by(5) {
+            let volume = volume();
+            let copied = copies(&volume, COPIES);
+            let publish = |change: &mut Change<'_, _, _>| -> Step<()> {
+                fill(change, left)?;
+                change.publish(&copied)?;
+                Err(Stop::Failed(volume.no_space()))
+            };
+            assert!(volume.change(publish).is_err());
+            assert_eq!(volume.check().unwrap(), [], "{left} entries left");
+            let is_moved = |copy: &&Copied| place(&volume, copy.old.unit) == copy.room.place;
+            let moved = copied.iter().filter(is_moved).count() as u64;
+            some += u64::from(moved > 0 && moved < COPIES);
+        }
+        assert!(some > 5, "{some} times some");
+    }
+
+    /// What is in the open packet stays in it.
+    #[test]
+    fn copies_that_come_to_several_packets_are_in_the_stream() {
+        const COPIES: u64 = 150;
+        for left in (0..150).step_by(7) {
+            let device = device();
+            let volume = recovered(&device);
+            let copied = copies(&volume, COPIES);
+            volume.flush().unwrap();
+            // Not the same number of words each time.
+            volume.write(1 << 20, &bytes(left)).unwrap();
+            (0..left % 7).for_each(|unit| volume.trim((1 << 21) + unit * 16, 8).unwrap());
+            for some in copied.chunks(TOGETHER) {
+                let publish = |change: &mut Change<'_, _, _>| {
+                    fill(change, left)?;
+                    change.publish(some)
+                };
+                volume.change(publish).unwrap();
+            }
+            volume.write(1 << 22, &bytes(7)).unwrap();
+            assert_eq!(volume.check().unwrap(), [], "{left} entries left");
+            volume.flush().unwrap();
+            drop(volume);
+            let volume = recovered(&device);
+            assert_eq!(volume.check().unwrap(), [], "{left} entries left, recovered");
+            let is_moved = |copy: &Copied| place(&volume, copy.old.unit) == copy.room.place;
+            assert!(copied.iter().all(is_moved), "{left} entries left");
+            for (block, number) in [(1 << 20, left), (1 << 22, 7)] {
+                let mut found = bytes(0);
+                volume.read(block, &mut found).unwrap();
+                assert!(found == bytes(number), "{left} entries left");
+            }
+        }
+    }
+}

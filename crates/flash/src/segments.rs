@@ -294,3 +294,29 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         Ok(segment)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::operations::tests::volume;
+
+    #[test]
+    fn a_checkpoint_takes_no_more_segments_than_are_kept_for_it() {
+        let volume = volume();
+        for unit in 0..200 {
+            let kept = volume.checkpoint_needs();
+            volume.write(unit * 16, &[1; 4096]).unwrap();
+            volume.checkpoint().unwrap();
+            let core = volume.core.as_ref();
+            let last = core.root(Word::LastCheckpoint);
+            let is_its = |segment: &u64| {
+                core.usage(*segment).0 == Use::Checkpoint
+                    && core.segment(*segment, Of::Last) == last
+            };
+            let taken = (0..volume.layout.segments).filter(is_its).count() as u64;
+            assert!(taken > 0 && taken <= kept, "{taken} were taken, {kept} are kept");
+        }
+    }
+}
