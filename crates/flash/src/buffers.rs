@@ -84,3 +84,23 @@ impl Drop for Lent<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_buffer_that_was_given_back_is_used_again() {
+        let buffers = Buffers::default();
+        for len in [1, LEAST, LEAST + 1, 1 << 20] {
+            let kept = || buffers.0[size_for(len).0].lock().unwrap().len();
+            let before = kept();
+            let buffer = buffers.take(len).unwrap();
+            assert_eq!(buffer.len(), len);
+            buffers.give(buffer);
+            assert_eq!(kept(), before.max(1), "{len} bytes");
+        }
+    }
+}

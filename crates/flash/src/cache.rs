@@ -342,6 +342,21 @@ mod tests {
         }
     }
 
+    /// Also if no device need be asked.
+    #[test]
+    fn nothing_is_read_in_order_from_a_volume_that_has_failed() {
+        let volume = volume();
+        volume.allow_cache(GROUP_PAGES * PAGE).unwrap();
+        volume.write(0, &[7; PAGE as usize]).unwrap();
+        volume.flush().unwrap();
+        let mut unit = [0; PAGE as usize];
+        volume.read_in_order(0, &mut unit).unwrap();
+        assert!(volume.read_kept(0, &mut unit).unwrap());
+        volume.fail().unwrap();
+        let outcome = volume.read_in_order(0, &mut unit);
+        assert!(matches!(outcome, Err(crate::Error::Failed { .. })));
+    }
+
     /// Each new run takes units of the one that is split for it only.
     #[test]
     fn what_a_new_run_does_not_get_stays_where_it_is() {

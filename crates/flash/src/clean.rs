@@ -337,3 +337,50 @@ impl<M: Memory, H: Host> Volume<M, H> {
             && !in_use.contains(&Some(segment))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::change::Change;
+    use crate::operations::tests::volume;
+
+    /// Whoever was killed while he made space may have left so little.
+    #[test]
+    fn space_is_made_with_what_is_kept_for_a_checkpoint_if_there_is_no_other() {
+        let volume = volume();
+        let bytes = |unit: u64| vec![unit as u8; 4096];
+        let units = volume.layout.segment * 40;
+        // So much at once goes to segments of its own.
+        for unit in (0..units).step_by(64) {
+            let parts: Vec<_> = (unit..unit + 64).flat_map(bytes).collect();
+            volume.write(unit * 8, &parts).unwrap();
+        }
+        // One of four units of each segment is left.
+        let left = || (0..units).step_by(4);
+        left().try_for_each(|unit| volume.trim((unit + 1) * 8, 3 * 8)).unwrap();
+        while volume.trim_some().unwrap() {}
+        volume.flush().unwrap();
+        volume.checkpoint().unwrap();
+        volume.name_durable().unwrap();
+        let (kept, hot) = (volume.checkpoint_needs(), volume.left_by(Temperature::Hot));
+        // Nothing else is to be gained.
+        let fill = |change: &mut Change<'_, _, _>| {
+            let (segment, _) = change.begin_segment(Use::Payload, kept)?;
+            let live = change.tx.segment_at(segment, Of::Live);
+            Ok(change.tx.set(live, volume.layout.segment)?)
+        };
+        while volume.count_free().unwrap() > kept {
+            volume.change(fill).unwrap();
+        }
+        volume.make_space(1).unwrap();
+        assert!(volume.count_free().unwrap() > hot);
+        assert_eq!(volume.left_by(Temperature::Cold), kept + 1);
+        for unit in left() {
+            let mut found = bytes(0);
+            volume.read(unit * 8, &mut found).unwrap();
+            assert!(found == bytes(unit), "unit {unit}");
+        }
+    }
+}

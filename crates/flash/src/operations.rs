@@ -600,14 +600,19 @@ pub(crate) mod tests {
     use crate::index::Word;
     use crate::{NewVolume, assemble, create};
 
-    /// A new volume in memory, with segments of 16 units.
-    pub(crate) fn volume() -> Volume<Mapped, OsHost> {
+    /// A device in memory with a new volume, whose segments have 16 units.
+    pub(crate) fn device() -> MemoryDevice {
         let limits = Limits { is_cached: true, ..Limits::of_blocks(512) };
         let device = MemoryDevice::new("memory", 2 * 65536 + (256 << 16), limits).unwrap();
         let arrangement = Arrangement::Striped;
         let new = NewVolume { uuid: [7; 16], created: 1, arrangement, segment: Some(16) };
         create(&[Arc::new(device.as_other())], &new).unwrap();
-        let body = assemble(vec![Arc::new(device)]).unwrap();
+        device
+    }
+
+    /// The volume on `device`, as after a restart of the machine.
+    pub(crate) fn recovered(device: &MemoryDevice) -> Volume<Mapped, OsHost> {
+        let body = assemble(vec![Arc::new(device.as_other())]).unwrap();
         let file = rustix::fs::memfd_create("index", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let source = || Source::Descriptor(file.try_clone().unwrap());
         let (shape, kinds, uuid) = (body.shape(4), body.kinds(), body.uuid());
@@ -615,6 +620,11 @@ pub(crate) mod tests {
         Region::create(source(), 0o600, &new).unwrap();
         let region = Region::open(source(), &body.kinds(), Access::default(), Options::default());
         Volume::recover(region.unwrap(), &body).unwrap()
+    }
+
+    /// A new volume in memory, with segments of 16 units.
+    pub(crate) fn volume() -> Volume<Mapped, OsHost> {
+        recovered(&device())
     }
 
     /// A transaction that is nearly full of what came before is no reason for any step to fail.

@@ -210,3 +210,160 @@ fn note_left(segment: u64, units: u64, uncounted: &mut Uncounted) {
         None => uncounted.left.push((segment, units)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
+
+    use core::ops::Range;
+
+    use conquest_format::volume::digest;
+    use conquest_pm::media::{Mapped, OsHost};
+
+    use super::*;
+    use crate::change::Stop;
+    use crate::index::Slot;
+    use crate::operations::tests::{device, recovered, volume};
+    use crate::segments::Temperature;
+
+    type TestVolume = Volume<Mapped, OsHost>;
+
+    fn bytes(number: u64) -> Vec<u8> {
+        vec![number as u8; 4096]
+    }
+
+    fn place(volume: &TestVolume, unit: u64) -> u64 {
+        volume.look(unit, 1).unwrap().remove(0).found.unwrap().place
+    }
+
+    /// Writes units with such numbers, of which none are beside each other, and copies each, to as
+    /// many segments as that takes.
+    fn copies(volume: &TestVolume, mut numbers: Range<u64>) -> Vec<Copied> {
+        numbers.clone().for_each(|unit| volume.write(unit * 16, &bytes(unit)).unwrap());
+        let mut copied = Vec::new();
+        while !numbers.is_empty() {
+            let hold = volume.spare_hold().unwrap();
+            let left = numbers.end - numbers.start;
+            let take =
+                |change: &mut Change<'_, _, _>| change.take_room(Temperature::Cold, left, &hold);
+            let room = volume.change(take).unwrap();
+            for (place, number) in (room.place..room.place + room.len).zip(&mut numbers) {
+                let room = Room { place, len: 1, ..room };
+                volume.write_room(&room, &bytes(number)).unwrap();
+                let old =
+                    Extent { unit: 2 * number, place: self::place(volume, 2 * number), len: 1 };
+                copied.push(Copied { old, room, digests: vec![digest(&bytes(number))] });
+            }
+        }
+        copied
+    }
+
+    /// Stages so much that only so many entries are left.
+    fn fill(change: &mut Change<'_, Mapped, OsHost>, left: u64) -> Step<()> {
+        while change.tx.room() > left {
+            change.tx.set(Word::Failed.at(), 0)?;
+        }
+        Ok(())
+    }
+
+    /// As when somebody dies between two parts, or has to wait for the ring of packets.
+    #[test]
+    fn what_is_moved_by_one_part_is_counted_by_it() {
+        const COPIES: u64 = 12;
+        let mut some = 0;
+        for left in (20..100).step_by(5) {
+            let volume = volume();
+            let copied = copies(&volume, 0..COPIES);
+            let publish = |change: &mut Change<'_, _, _>| -> Step<()> {
+                fill(change, left)?;
+                change.publish(&copied)?;
+                Err(Stop::Failed(volume.no_space()))
+            };
+            assert!(volume.change(publish).is_err());
+            assert_eq!(volume.check().unwrap(), [], "{left} entries left");
+            let is_moved = |copy: &&Copied| place(&volume, copy.old.unit) == copy.room.place;
+            let moved = copied.iter().filter(is_moved).count() as u64;
+            some += u64::from(moved > 0 && moved < COPIES);
+        }
+        assert!(some > 5, "{some} times some");
+    }
+
+    /// What is in the open packet stays in it.
+    #[test]
+    fn copies_that_come_to_several_packets_are_in_the_stream() {
+        const COPIES: u64 = 150;
+        for left in (0..150).step_by(7) {
+            let device = device();
+            let volume = recovered(&device);
+            let copied = copies(&volume, 0..COPIES);
+            volume.flush().unwrap();
+            // Not the same number of words each time.
+            volume.write(1 << 20, &bytes(left)).unwrap();
+            (0..left % 7).for_each(|unit| volume.trim((1 << 21) + unit * 16, 8).unwrap());
+            for some in copied.chunks(TOGETHER) {
+                let publish = |change: &mut Change<'_, _, _>| {
+                    fill(change, left)?;
+                    change.publish(some)
+                };
+                volume.change(publish).unwrap();
+            }
+            volume.write(1 << 22, &bytes(7)).unwrap();
+            assert_eq!(volume.check().unwrap(), [], "{left} entries left");
+            volume.flush().unwrap();
+            drop(volume);
+            let volume = recovered(&device);
+            assert_eq!(volume.check().unwrap(), [], "{left} entries left, recovered");
+            let is_moved = |copy: &Copied| place(&volume, copy.old.unit) == copy.room.place;
+            assert!(copied.iter().all(is_moved), "{left} entries left");
+            for (block, number) in [(1 << 20, left), (1 << 22, 7)] {
+                let mut found = bytes(0);
+                volume.read(block, &mut found).unwrap();
+                assert!(found == bytes(number), "{left} entries left");
+            }
+        }
+    }
+    /// The stream goes on in another segment then, which may have had many names.
+    #[test]
+    fn a_copy_that_comes_to_another_packet_has_room_whatever_was_staged_before() {
+        for names in 0..4 {
+            let volume = volume();
+            let layout = volume.layout;
+            let name = |unit| Extent { unit, place: 0, len: 1 };
+            let names: Vec<Extent> = (0..names * 40).map(name).collect();
+            let give = |change: &mut Change<'_, _, _>| {
+                for segment in layout.segments / 2..layout.segments {
+                    change.fill_names(segment, &names)?;
+                    change.part()?;
+                }
+                Ok(())
+            };
+            volume.change(give).unwrap();
+            for left in 0..100 {
+                let copied = copies(&volume, 2 * left..2 * left + 2);
+                let approach = |change: &mut Change<'_, _, _>| {
+                    let open = |change: &Change<'_, _, _>| packet_of(change.tx.root(Word::End));
+                    while change.tx.packet(open(change).0, Slot::Place) % layout.segment
+                        < layout.segment - 2
+                    {
+                        change.seal()?;
+                    }
+                    let record = Record::Reserved { units: 0 };
+                    while open(change).1 + record.words() <= layout.record_room() {
+                        change.append(&record, true)?;
+                    }
+                    Ok(())
+                };
+                volume.flush().unwrap();
+                volume.change(approach).unwrap();
+                let publish = |change: &mut Change<'_, _, _>| {
+                    fill(change, left)?;
+                    change.publish(&copied)
+                };
+                let told = |error| panic!("{left} entries left: {error}");
+                volume.change(publish).unwrap_or_else(told);
+                volume.flush().unwrap();
+            }
+            assert_eq!(volume.check().unwrap(), []);
+        }
+    }
+}

@@ -81,8 +81,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let Layout { segments, segment, unit, .. } = self.layout;
         let words = segments * (Sums::words(segment) + ITEM_WORDS);
         let units = words.div_ceil(Leaf::room(unit)).max(self.root(Word::CheckpointUnits) * 5 / 4);
-        // The one after the last one is taken, too.
-        units.div_ceil(segment) + 1
+        // Those that are full, the one that is being filled, and the next one.
+        units / segment + 2
     }
 
     /// The checksums of a segment, which stand at `base`.
@@ -292,5 +292,46 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
         self.tx.set(age, temperature as u64)?;
         self.tx.set(temperature.open_word().at(), segment + 1)?;
         Ok(segment)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::operations::tests::volume;
+
+    /// Also if it just fills its segments.
+    #[test]
+    fn a_checkpoint_takes_no_more_segments_than_are_kept_for_it() {
+        let volume = volume();
+        let core = volume.core.as_ref();
+        let mut sizes = [false; 2];
+        for number in 0..3000 {
+            let unit = 2 * number;
+            volume.write(unit * 8, &[1; 4096]).unwrap();
+            if number % 60 > 0 {
+                continue;
+            }
+            volume.checkpoint().unwrap();
+            // The next one is as large as is expected, if that is a quarter more than the last one.
+            let units = core.root(Word::CheckpointUnits);
+            let last = (units * 4).div_ceil(5);
+            let set = |change: &mut Change<'_, _, _>| {
+                Ok(change.tx.set(Word::CheckpointUnits.at(), last)?)
+            };
+            volume.change(set).unwrap();
+            let kept = volume.checkpoint_needs();
+            volume.checkpoint().unwrap();
+            let id = core.root(Word::LastCheckpoint);
+            let is_its = |segment: &u64| {
+                core.usage(*segment).0 == Use::Checkpoint && core.segment(*segment, Of::Last) == id
+            };
+            let taken = (0..volume.layout.segments).filter(is_its).count() as u64;
+            assert!(taken > 0 && taken <= kept, "{taken} for {units} units, {kept} were kept");
+            sizes[usize::from(units.is_multiple_of(volume.layout.segment))] = true;
+        }
+        assert_eq!(sizes, [true; 2]);
     }
 }

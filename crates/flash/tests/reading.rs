@@ -155,6 +155,23 @@ fn what_is_in_the_region_is_not_read_from_the_device() {
     assert_eq!(faults.made(Work::Read), made + 26, "each of them by itself");
 }
 
+/// Also what is the last one that a packet takes.
+#[test]
+fn what_packets_are_full_of_is_read_before_they_are_written() {
+    let device = Counted::new("full", 40, 512);
+    let (volume, _) = open(device.device(), None);
+    let mut model = Model::default();
+    // None of them are in one piece.
+    let blocks = || (0..100).map(|unit| unit * 16);
+    blocks().for_each(|block| write(&volume, &mut model, block, 8, 1));
+    for is_queued in [false, true] {
+        for block in blocks() {
+            let found = read(&volume, block, 8, is_queued).unwrap();
+            assert!(found == model.read(block, 8), "block {block}");
+        }
+    }
+}
+
 #[test]
 fn what_can_not_be_read_at_first_is_read_again() {
     let (inner, faults) = (device(64), Arc::new(Faults::default()));
