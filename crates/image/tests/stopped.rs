@@ -18,7 +18,7 @@ use conquest_pm::{Access, Options, Region};
 use conquest_testkit::flash::{Request, Watched};
 use conquest_testkit::scenario::shape;
 use conquest_testkit::shelf::{self, Contents, Op};
-use conquest_testkit::stop::stop;
+use conquest_testkit::stop::{Stopped, stop};
 
 type TestImage = Image<Mapped, OsHost>;
 
@@ -87,46 +87,102 @@ fn brought_back(device: &MemoryDevice) -> Contents {
     contents(&open(&file))
 }
 
+/// Two processes that have a core and its image's volume.
+struct Two {
+    device: MemoryDevice,
+    watched: [Arc<Watched>; 2],
+    images: [TestImage; 2],
+    cores: [Arc<Region>; 2],
+}
+
+impl Two {
+    fn new() -> Two {
+        let device = device();
+        let (uuid, arrangement) = (*b"a volume to test", Arrangement::Striped);
+        let new = NewVolume { uuid, created: 1, arrangement, segment: Some(256) };
+        create(&[Arc::new(device.clone())], &new).unwrap();
+        let watched = [(); 2].map(|()| Watched::new(Arc::new(device.as_other())));
+        let file = memfd();
+        let first = recovered(Arc::clone(&watched[0]) as _, &file);
+        let first = Image::make(first, &new_region()).unwrap();
+        let second = Image::find(joined(Arc::clone(&watched[1]) as _, &file)).unwrap();
+        let file = memfd();
+        Region::create(Source::Descriptor(file.try_clone().unwrap()), 0o600, &new_region())
+            .unwrap();
+        let cores = [open(&file), open(&file)];
+        first.sync(&cores[0]).unwrap();
+        Two { device, watched, images: [first, second], cores }
+    }
+
+    /// So many pages more, by the second one.
+    fn push(&self, id: u64, pages: u64) {
+        assert!(shelf::perform(&self.cores[1], 1, Op::Push { list: 0, id, pages }).unwrap());
+    }
+
+    fn sync(&self, who: usize) -> Result<(), conquest_image::Error> {
+        self.images[who].sync(&self.cores[who])
+    }
+
+    /// Stops the one `who`, when he is about to write payload.
+    fn stop_at_payload(&self, who: usize) -> Stopped {
+        let (stop, waiting) = stop();
+        let is_long = |request: Request<'_>| request.written().is_some_and(|it| it.1.len() >= LONG);
+        self.watched[who].when(is_long, || {
+            stop.here();
+            Ok(())
+        });
+        waiting
+    }
+
+    fn contents(&self) -> Contents {
+        contents(&self.cores[1])
+    }
+
+    fn brought_back(&self) -> Contents {
+        brought_back(&self.device)
+    }
+}
+
 #[test]
 fn who_goes_on_late_takes_nothing_back_of_what_others_made_durable() {
-    let device = device();
-    let (uuid, arrangement) = (*b"a volume to test", Arrangement::Striped);
-    let new = NewVolume { uuid, created: 1, arrangement, segment: Some(256) };
-    create(&[Arc::new(device.clone())], &new).unwrap();
-    let (watched, file) = (Watched::new(Arc::new(device.as_other())), memfd());
-    let first = recovered(Arc::clone(&watched) as _, &file);
-    let first = Image::make(first, &new_region()).unwrap();
-    let second = Image::find(joined(Arc::new(device.as_other()), &file)).unwrap();
-    let file = memfd();
-    Region::create(Source::Descriptor(file.try_clone().unwrap()), 0o600, &new_region()).unwrap();
-    let (core, other) = (open(&file), open(&file));
-    let push = |id| {
-        let push = Op::Push { list: 0, id, pages: 100 };
-        assert!(shelf::perform(&other, 1, push).unwrap());
-    };
-    first.sync(&core).unwrap();
-    push(1);
-    push(2);
-    let (stop, waiting) = stop();
-    let is_long = |request: Request<'_>| request.written().is_some_and(|it| it.1.len() >= LONG);
-    watched.when(is_long, || {
-        stop.here();
-        Ok(())
-    });
+    let two = Two::new();
+    two.push(1, 100);
+    two.push(2, 100);
+    let waiting = two.stop_at_payload(0);
     let expected = std::thread::scope(|scope| {
-        let stopped = scope.spawn(|| first.sync(&core));
+        let stopped = scope.spawn(|| two.sync(0));
         assert!(waiting.is_there());
-        push(3);
-        push(4);
-        second.sync(&other).unwrap();
-        let expected = contents(&other);
-        assert_eq!(brought_back(&device), expected, "while the first one is stopped");
+        two.push(3, 100);
+        two.push(4, 100);
+        two.sync(1).unwrap();
+        let expected = two.contents();
+        assert_eq!(two.brought_back(), expected, "while the first one is stopped");
         waiting.let_go();
         stopped.join().unwrap().unwrap();
         expected
     });
-    assert_eq!(brought_back(&device), expected, "after he has gone on");
-    push(5);
-    first.sync(&core).unwrap();
-    assert_eq!(brought_back(&device), contents(&core), "and later");
+    assert_eq!(two.brought_back(), expected, "after he has gone on");
+    two.push(5, 100);
+    two.sync(0).unwrap();
+    assert_eq!(two.brought_back(), two.contents(), "and later");
+}
+
+/// One who has sealed less comes first, and then the other one's epoch does not count.
+#[test]
+fn who_is_overtaken_by_one_who_has_less_writes_again() {
+    let two = Two::new();
+    two.push(1, 100);
+    let (less, more) = (two.stop_at_payload(1), two.stop_at_payload(0));
+    std::thread::scope(|scope| {
+        let with_less = scope.spawn(|| two.sync(1));
+        assert!(less.is_there());
+        (2..14).for_each(|id| two.push(id, 100));
+        let with_more = scope.spawn(|| two.sync(0));
+        assert!(more.is_there());
+        less.let_go();
+        with_less.join().unwrap().unwrap();
+        more.let_go();
+        with_more.join().unwrap().unwrap();
+    });
+    assert_eq!(two.brought_back(), two.contents());
 }
