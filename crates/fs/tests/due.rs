@@ -153,19 +153,27 @@ fn the_list_has_what_is_due() {
 #[test]
 fn a_core_that_is_full_of_what_is_due_is_not_full() {
     let store = hybrid(4);
-    // Files that are not closed, with as much as is not pushed yet.
-    let mut files = Vec::new();
-    while used(&store) < 3 * 512 {
-        let file = store.file(&format!("large-{}", files.len()), b"");
-        append(&store, file, 200, files.len() as u8);
-        files.push(file);
-    }
-    for index in 0..600 {
-        let file = store.make(&format!("small-{index}"), New::Regular, 0o644);
-        store.put(file, 0, &[3; 2 * PAGE as usize]);
-    }
-    for (value, &file) in (0_u8..).zip(&files) {
-        assert!(store.get(file) == vec![value; 200 * PAGE as usize], "{value}");
+    // Also when that has happened before.
+    for round in 0..2 {
+        // Files that are not closed, with as much as is not pushed yet.
+        let mut files = Vec::new();
+        while used(&store) < 3 * 512 {
+            let file = store.file(&format!("{round}-large-{}", files.len()), b"");
+            append(&store, file, 200, files.len() as u8);
+            files.push(file);
+        }
+        let small = |index| format!("{round}-small-{index}");
+        for index in 0..600 {
+            let file = store.make(&small(index), New::Regular, 0o644);
+            store.put(file, 0, &[3; 2 * PAGE as usize]);
+        }
+        for (value, &file) in (0_u8..).zip(&files) {
+            assert!(store.get(file) == vec![value; 200 * PAGE as usize], "{value}");
+        }
+        for index in 0..600 {
+            let name = small(index);
+            store.remove(&root_user(), store.root(), name.as_bytes(), Removal::File).unwrap();
+        }
     }
     store.examine();
 }
