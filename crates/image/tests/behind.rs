@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use conquest_flash::device::{Device, Limits, MemoryDevice};
 use conquest_flash::{Body, NewVolume, Volume, assemble, create};
 use conquest_format::geometry::Shape;
+use conquest_format::image::{LOG, PART_HEADER, PartHeader, ROOT, ROOT_BYTES, Root};
 use conquest_format::volume::Arrangement;
 use conquest_format::{Geometry, Offset, PAGE};
-use conquest_image::Image;
+use conquest_image::{Error, Image};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{Fill, LoadFrom, MapOptions, Mapped, Medium, OsHost, Source};
 use conquest_pm::memory::Memory;
@@ -86,6 +87,10 @@ fn new_core(image: &Arc<TestImage>) -> Arc<Region> {
 
 /// The file of the core that `image` is of, of which most is still to be loaded.
 fn brought_back(image: &Arc<TestImage>) -> OwnedFd {
+    try_bring_back(image).unwrap()
+}
+
+fn try_bring_back(image: &Arc<TestImage>) -> Result<OwnedFd, Error> {
     let file = memfd();
     let source = Source::Descriptor(file.try_clone().unwrap());
     let medium = Arc::new(Medium::create(source, 0o600).unwrap());
@@ -97,8 +102,8 @@ fn brought_back(image: &Arc<TestImage>) -> OwnedFd {
     from.make_table().unwrap();
     let options = MapOptions { load_from: Some(from), ..MapOptions::default() };
     let memory = Mapped::map(&medium, len, &options).unwrap();
-    image.restore_behind(&memory, &host, Path::new("brought back")).unwrap();
-    file
+    image.restore_behind(&memory, &host, Path::new("brought back"))?;
+    Ok(file)
 }
 
 fn behind(image: &Arc<TestImage>) -> Arc<Region> {
@@ -107,14 +112,18 @@ fn behind(image: &Arc<TestImage>) -> Arc<Region> {
 
 /// The core that `image` is of, as a whole.
 fn whole(image: &Arc<TestImage>) -> (Arc<Region>, u64) {
+    try_restore(image).unwrap()
+}
+
+fn try_restore(image: &Arc<TestImage>) -> Result<(Arc<Region>, u64), Error> {
     let file = memfd();
     let source = Source::Descriptor(file.try_clone().unwrap());
     let medium = Arc::new(Medium::create(source, 0o600).unwrap());
     let geometry = Geometry::new(image.region().unwrap().shape).unwrap();
     let host = OsHost::new(Arc::clone(&medium), &geometry).unwrap();
     let memory = Mapped::map(&medium, geometry.len(), &MapOptions::default()).unwrap();
-    let pages = image.restore(&memory, &host, Path::new("whole")).unwrap().pages;
-    (open(&file, image), pages)
+    let pages = image.restore(&memory, &host, Path::new("whole"))?.pages;
+    Ok((open(&file, image), pages))
 }
 
 fn contents(core: &Region) -> Contents {
@@ -292,5 +301,46 @@ fn several_work_sync_and_write_checkpoints_while_it_is_loaded() {
         if round % 2 == 0 {
             assert_eq!(contents(&core), expected, "{round}");
         }
+    }
+}
+
+/// Adds an epoch to the log on `volume` which has a page at `place`.
+fn forge(volume: &Volume<Mapped, OsHost>, place: u64) {
+    let mut bytes = [0; ROOT_BYTES];
+    volume.read(ROOT, &mut bytes).unwrap();
+    let root = Root::from_bytes(&bytes).unwrap();
+    let mut part = vec![0; PART_HEADER];
+    part.extend([1_u64, place].into_iter().flat_map(u64::to_le_bytes));
+    part.resize(part.len() + PAGE as usize, 1);
+    let len = (part.len() - PART_HEADER) as u64;
+    let (epoch, cut) = (root.epoch + 1, root.cut);
+    let header = PartHeader { epoch, part: 0, parts: 1, bytes: len, from: cut, cut };
+    header.complete(&mut part);
+    volume.write(LOG + root.log_end, &part).unwrap();
+    let log_end = root.log_end + part.len() as u64 / 512;
+    volume.write(ROOT, &Root { epoch, log_end, ..root }.to_bytes()).unwrap();
+    volume.flush().unwrap();
+}
+
+/// What has a right checksum may have been written by anybody.
+#[test]
+fn a_log_with_pages_where_none_can_be_is_refused() {
+    let device = device();
+    let image = Arc::new(Image::make(volume(&device), &new_region()).unwrap());
+    let core = new_core(&image);
+    let push = Op::Push { list: 0, id: 1, pages: 100 };
+    assert!(shelf::perform(&core, 1, push).unwrap());
+    image.sync(&core).unwrap();
+    drop((core, image));
+    let end = Geometry::new(SHAPE).unwrap().len();
+    for place in [0, 1, PAGE + 8, end, end + PAGE, 1 << 40, u64::MAX - 4095, u64::MAX] {
+        let (copy, mut bytes) = (self::device(), vec![0; device.len() as usize]);
+        device.read(0, &mut bytes).unwrap();
+        copy.write(0, &bytes).unwrap();
+        forge(&volume(&copy), place);
+        let told = try_restore(&found(&copy)).map(|(_, pages)| pages);
+        assert!(matches!(told, Err(Error::Impossible { count: 1, .. })), "{place:#x}: {told:?}");
+        let told = try_bring_back(&found(&copy));
+        assert!(matches!(told, Err(Error::Impossible { count: 1, .. })), "{place:#x}: {told:?}");
     }
 }
