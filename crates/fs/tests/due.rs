@@ -96,6 +96,25 @@ fn what_is_cut_off_is_trimmed_and_the_rest_pushed() {
     store.examine();
 }
 
+#[test]
+fn all_that_is_due_is_trimmed_however_many_there_are() {
+    let store = hybrid(4);
+    let count = 600;
+    let name = |number| format!("{number}");
+    for number in 0..count {
+        append(&store, store.file(&name(number), b""), 5, 1);
+    }
+    // Some were pushed to make room.
+    assert!(store.push_due(|| false).unwrap() <= count);
+    for number in 0..count {
+        let name = name(number);
+        store.remove(&root_user(), store.root(), name.as_bytes(), Removal::File).unwrap();
+    }
+    assert_eq!(store.trim_chunks().unwrap(), count);
+    assert!(!store.has_due().unwrap());
+    store.examine();
+}
+
 /// Whatever is pushed, trimmed and removed in whatever order, the list has what is due.
 #[test]
 fn the_list_has_what_is_due() {
