@@ -42,7 +42,8 @@ usage: cargo xtask COMMAND
       The fuzz target TARGET (testkit's fuzz-TARGET), for example: fuzz flash --cases 100000
   mutants CRATE [--jobs N] [--only SUBSTR]... [--list] [--seconds-per-mutant S] [--all]
                 [--accepted] [--sample N [--seed S]] [--resume] [--without PROGRAM]...
-      Breaks CRATE in many small ways and reports which breakages no test notices.
+      Breaks CRATE in many small ways and reports which breakages no test notices. `store` is parts
+      of several crates: large files and the logged core.
   conform SUITE [--on conquest|conquest-unprivileged|tmpfs|ext4|volume|space]
                 [--only SUBSTR]... [--program CONQUEST] [--mount-option OPTION]... [OPTION...]
       Lets other people's suites and real programs judge a mounted file system. As root. Suites and
