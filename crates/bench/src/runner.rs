@@ -321,11 +321,15 @@ impl Point<'_> {
         }
         let is_device = matches!(alive.wanted.name, Name::Device(_));
         let are_twins = matches!(alive.wanted.name, Name::Twins(_));
+        let has_no_names = matches!(alive.wanted.name, Name::Raw | Name::Volume);
         match self.experiment.on() {
-            On::Files | On::Durable if is_device && self.experiment.has_files() => {
+            On::Files | On::Durable | On::Direct if is_device && self.experiment.has_files() => {
                 return Some("it is a device and has no files");
             }
-            On::Files | On::Durable if are_twins => {
+            On::Files | On::Durable if has_no_names && self.experiment.has_files() => {
+                return Some("it has no names, only ranges, for direct");
+            }
+            On::Files | On::Durable | On::Direct if are_twins => {
                 return Some("it is two file systems, for volume-filesystems");
             }
             On::Device if !is_device => return Some("it is no device (disk and loop are)"),
@@ -333,7 +337,7 @@ impl Point<'_> {
             On::Twins if !are_twins => {
                 return Some("it is not on a volume (volume-ext3, -ext4 and -xfs are)");
             }
-            On::Files | On::Durable | On::Device | On::Memory | On::Twins => {}
+            On::Files | On::Durable | On::Direct | On::Device | On::Memory | On::Twins => {}
         }
         self.experiment.lack(&alive.wanted.name)
     }

@@ -307,7 +307,7 @@ fn shares(directory: &Path) {
         assert_eq!((found, received.len()), (known, 0));
         assert_eq!(mine.position().unwrap(), 10);
         mine.write(b"child's").unwrap();
-        mine.set_status(Status { append: true, no_access_time: false }).unwrap();
+        mine.set_status(Status { append: true, no_access_time: false, direct: false }).unwrap();
         // The lock is his, too.
         mine.try_lock().unwrap();
         mine.close().unwrap();

@@ -221,7 +221,11 @@ impl Test {
     }
 
     fn write(&mut self, at: WriteAt, from: u64, bytes: &[u8]) {
-        let done = self.files.write(&root_user(), self.file, at, bytes).unwrap();
+        // It makes no difference to what is there.
+        let done = match self.rng.chance(1, 3) {
+            true => self.files.write_direct(&root_user(), self.file, at, bytes).unwrap(),
+            false => self.files.write(&root_user(), self.file, at, bytes).unwrap(),
+        };
         assert_eq!(done, (from, bytes.len() as u64));
         self.model.write(from, bytes);
     }

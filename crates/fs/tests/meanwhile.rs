@@ -1,10 +1,12 @@
 //! Large files while others are at them: writes that go to the volume at once, who may do so, where
-//! they end up, what becomes of them if others do something meanwhile; and the same of pushing.
+//! they end up, what becomes of them if others do something meanwhile; the same of pushing; and what
+//! `O_DIRECT` means.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
 mod store;
 
+use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
 
 use conquest_format::PAGE;
@@ -14,6 +16,7 @@ use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::large::{Answer, NewLarge, Room, Space};
 use conquest_fs::locks::Wait;
 use conquest_fs::open::Whence;
+use conquest_fs::open::share::Status;
 use conquest_fs::placement::Form;
 use conquest_fs::{Errno, FileId, NewFileSystem};
 use conquest_testkit::files::{RamSpace, root_user};
@@ -31,11 +34,18 @@ type Work = Box<dyn FnOnce() + Send>;
 struct Visited {
     space: RamSpace,
     work: Arc<Mutex<Option<Work>>>,
+    /// Bytes that were read and written past what is kept in memory.
+    once: Arc<Mutex<[usize; 2]>>,
 }
 
 impl Visited {
     fn meanwhile(&self, work: impl FnOnce() + Send + 'static) {
         *self.work.lock().unwrap() = Some(Box::new(work));
+    }
+
+    /// Bytes that were read and written past what is kept in memory since the last look.
+    fn take_once(&self) -> [usize; 2] {
+        std::mem::take(&mut *self.once.lock().unwrap())
     }
 
     /// Whether nobody has come by since.
@@ -55,6 +65,16 @@ impl Space for Visited {
             work();
         }
         self.space.write(block, bytes)
+    }
+
+    fn read_once(&self, block: u64, into: &mut [u8]) -> Answer<()> {
+        self.once.lock().unwrap()[0] += into.len();
+        self.read(block, into)
+    }
+
+    fn write_once(&self, block: u64, bytes: &[u8]) -> Answer<()> {
+        self.once.lock().unwrap()[1] += bytes.len();
+        self.write(block, bytes)
     }
 
     fn trim(&self, block: u64, count: u64) -> Answer<()> {
@@ -238,5 +258,70 @@ fn of_what_is_pushed_only_what_is_changed_meanwhile_stays_in_the_core() {
     store.push(file, Wait::Forever).unwrap();
     assert_eq!(store.pages(file), 100);
     assert!(store.get(file) == expected);
+    store.examine();
+}
+
+/// Whole pages of a large file that was opened so go past the core and what is kept in memory; all
+/// else is as ever.
+#[test]
+fn whole_pages_of_large_files_that_are_opened_so_go_to_the_volume_at_once() {
+    let (store, space) = hybrid();
+    pushed(&store, "file", 100);
+    let who = &root_user();
+    let open = store.open_path(who, "file", libc::O_RDWR | libc::O_DIRECT).unwrap();
+    let set = |direct| {
+        store.set_status(who, &open, Status { direct, ..store.status(&open) }).unwrap();
+    };
+    let page = PAGE as usize;
+    let mut expected = vec![1; 100 * page];
+    // Where, how much, and how much of that goes past.
+    let mut write = |at: u64, value: u8, [len, past]: [usize; 2]| {
+        assert_eq!(store.write_at(who, &open, at, &vec![value; len]).unwrap(), len);
+        assert_eq!(space.take_once(), [0, past]);
+        expected[at as usize..at as usize + len].fill(value);
+    };
+    // Also below the threshold, as the file is large.
+    write(3 * PAGE, 2, [page, page]);
+    write(90 * PAGE, 3, [5 * page, 5 * page]);
+    // What does not begin with a page; then that is in the core, until it is written over.
+    write(3 * PAGE + 512, 4, [page, 0]);
+    write(3 * PAGE, 5, [page, page]);
+    write(7 * PAGE, 6, [page + 100, page]);
+    set(false);
+    write(9 * PAGE, 7, [page, 0]);
+    let mut out = vec![0; page];
+    let mut read = |at: u64, past: usize| {
+        assert_eq!(store.read_at(&open, at * PAGE, &mut out).unwrap(), page);
+        let at = at as usize * page;
+        assert!(out == expected[at..at + page]);
+        assert_eq!(space.take_once(), [past, 0]);
+    };
+    read(3, 0);
+    set(true);
+    read(3, page);
+    read(94, page);
+    // What the core has is taken from there.
+    read(4, 0);
+    read(8, 0);
+    read(9, 0);
+    // Of one buffer it is the same write.
+    let one = [IoSlice::new(&[8; 2 * PAGE as usize])];
+    assert_eq!(store.write_vector(who, &open, Some(PAGE), &one, 0).unwrap(), 2 * page);
+    assert_eq!(space.take_once(), [0, 2 * page]);
+    store.close(&open).unwrap();
+    store.examine();
+}
+
+#[test]
+fn small_files_are_as_ever_whoever_opens_them_so() {
+    let (store, space) = hybrid();
+    let who = &root_user();
+    let file = store.file("file", &[1; 3 * PAGE as usize]);
+    let open = store.open_path(who, "file", libc::O_RDWR | libc::O_DIRECT).unwrap();
+    assert_eq!(store.write_at(who, &open, PAGE, &[2; PAGE as usize]).unwrap() as u64, PAGE);
+    assert_eq!(store.placement(file, THRESHOLD).unwrap().form, Form::Extent);
+    assert_eq!(store.read_at(&open, PAGE, &mut [0; PAGE as usize]).unwrap() as u64, PAGE);
+    assert_eq!(space.take_once(), [0, 0]);
+    store.close(&open).unwrap();
     store.examine();
 }

@@ -18,9 +18,10 @@ use conquest_testkit::files::root_user;
 use libc::{O_APPEND, O_NOATIME, O_PATH, O_RDONLY, O_RDWR, O_WRONLY};
 use store::{SECOND, Store, refused, user};
 
-const NONE: Status = Status { append: false, no_access_time: false };
-const APPEND: Status = Status { append: true, no_access_time: false };
-const SKIP: Status = Status { append: false, no_access_time: true };
+const NONE: Status = Status { append: false, no_access_time: false, direct: false };
+const APPEND: Status = Status { append: true, ..NONE };
+const SKIP: Status = Status { no_access_time: true, ..NONE };
+const DIRECT: Status = Status { direct: true, ..NONE };
 
 fn open(store: &Store, name: &str, flags: i32) -> OpenFile {
     store.open_path(&root_user(), name, flags).unwrap()
@@ -69,6 +70,8 @@ fn flags_are_of_the_description_and_for_those_who_may() {
     store.set_status(stranger, &plain, APPEND).unwrap();
     store.set_status(who, &plain, SKIP).unwrap();
     store.set_status(stranger, &plain, SKIP).unwrap();
+    store.set_status(stranger, &plain, DIRECT).unwrap();
+    assert_eq!(store.status(&plain), DIRECT);
     store.set_status(stranger, &plain, NONE).unwrap();
     let capabilities = Capabilities::NONE.with(Capability::Fowner);
     let powerful = Credentials { capabilities, ..user(7) };

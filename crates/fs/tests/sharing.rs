@@ -150,7 +150,11 @@ impl Worker<'_> {
                 ("seek", sought.map(text), sys::seek(kernels, offset, code).map(text))
             }
             10 | 11 => {
-                let status = Status { append: rng.chance(1, 2), no_access_time: rng.chance(1, 2) };
+                let status = Status {
+                    append: rng.chance(1, 2),
+                    no_access_time: rng.chance(1, 2),
+                    direct: rng.chance(1, 2),
+                };
                 let append = if status.append { libc::O_APPEND } else { 0 };
                 let skip = if status.no_access_time { libc::O_NOATIME } else { 0 };
                 let set = files.set_status(&root(), ours, status).map_err(number);

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use conquest_format::fs::chunk::{self, Chunk};
 use conquest_format::inode::{Content, Inode, offset_of};
 use conquest_format::{PAGE, WORD};
-use conquest_fs::content::Allocate;
+use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::large::{NewLarge, Space};
 use conquest_fs::locks::Wait;
 use conquest_fs::names::Removal;
@@ -98,6 +98,8 @@ impl Model {
 #[derive(Debug)]
 enum Op {
     Write(u64, u64),
+    /// The same as to a file that was opened with `O_DIRECT`: whole pages.
+    Direct(u64, u64),
     Truncate(u64),
     Allocate(Allocate, u64, u64),
     Push,
@@ -129,7 +131,8 @@ impl Op {
         };
         let keeps_size = rng.chance(1, 2);
         match rng.below(46) {
-            0..=14 => Op::Write(at, len),
+            0..=4 => Op::Direct(at / PAGE * PAGE, len.next_multiple_of(PAGE)),
+            5..=14 => Op::Write(at, len),
             15 => Op::Write(0, DIRECT + rng.below(DIRECT) / PAGE * PAGE),
             16..=17 => Op::Truncate(at),
             18 => Op::Truncate(size / 2),
@@ -210,12 +213,23 @@ impl Test {
         Test { store, volume, files, rng: Rng::stream(8, seed) }
     }
 
-    fn write(&mut self, which: usize, at: u64, len: u64) {
+    fn write(&mut self, which: usize, at: u64, len: u64, asks_direct: bool) {
         let byte = 1 + self.rng.below(255) as u8;
+        let bytes = vec![byte; len as usize];
+        let is_large = self.chunk(self.files[which].0).is_some();
         let (file, model) = &mut self.files[which];
-        self.store.put(*file, at, &vec![byte; len as usize]);
+        match asks_direct {
+            true => {
+                let to = WriteAt::Offset(at);
+                let done = self.store.write_direct(&root_user(), *file, to, &bytes).unwrap();
+                assert_eq!(done, (at, len));
+            }
+            false => self.store.put(*file, at, &bytes),
+        }
         let (range, pages) = (at..at + len, at / PAGE..(at + len).div_ceil(PAGE));
-        let is_direct = at.is_multiple_of(PAGE) && len >= DIRECT;
+        let reach = if is_large { range.end.max(model.size) } else { range.end };
+        let least = if asks_direct { PAGE } else { DIRECT };
+        let is_direct = at.is_multiple_of(PAGE) && len >= least && reach > THRESHOLD;
         let has_core =
             model.in_core.len() < UNPUSHED && model.in_core.range(pages.clone()).count() > 0;
         let is_quiet = is_direct && range.end <= model.size && !has_core;
@@ -231,7 +245,8 @@ impl Test {
         let who = &root_user();
         let (file, model) = &mut self.files[which];
         match *op {
-            Op::Write(at, len) => self.write(which, at, len),
+            Op::Write(at, len) => self.write(which, at, len, false),
+            Op::Direct(at, len) => self.write(which, at, len, true),
             Op::Truncate(size) => {
                 self.store.truncate(who, *file, size).unwrap();
                 model.truncate(size);
@@ -283,7 +298,7 @@ impl Test {
             Op::Grow => {
                 let at = model.size.next_multiple_of(PAGE);
                 if at + DIRECT < MOST {
-                    self.write(which, at, DIRECT);
+                    self.write(which, at, DIRECT, false);
                 }
             }
             Op::Stray => self.stray(which),

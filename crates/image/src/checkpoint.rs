@@ -118,21 +118,15 @@ impl<M: Memory, H: Host> Image<M, H> {
         start: Option<Start>,
     ) -> Result<()> {
         loop {
-            let Some(lead) = take_lead(core, || false) else {
+            let Some(mut lead) = take_lead(core, || false) else {
                 continue;
             };
-            let from = core.durable();
             let (root, seen) = self.look_for(core)?;
             if start.is_some_and(|start| start.follows != root.log_start) {
                 return Ok(());
             }
-            if root.cut > from {
-                self.volume.flush()?;
-                core.set_durable(root.cut)?;
-                continue;
-            }
             let copied = pages.iter().map(|&at| (at, core.copy_page(at))).collect();
-            let mut sealed = match core.seal(from, copied) {
+            let mut sealed = match core.seal(root.cut, copied) {
                 Ok(Some(sealed)) => sealed,
                 Ok(None) | Err(conquest_pm::Error::Again) => continue,
                 Err(error) => return Err(error.into()),
@@ -140,11 +134,10 @@ impl<M: Memory, H: Host> Image<M, H> {
             sealed.fragments.extend(repeated);
             if let Some(root) = self.write_epoch(&root, seen, sealed, start)? {
                 // It is durable, too, when the next one is.
-                if root.cut > from {
-                    self.volume.flush()?;
+                if root.cut > core.durable() {
+                    self.volume.flush_telling(|| lead.hand_on())?;
                     core.set_durable(root.cut)?;
                 }
-                drop(lead);
                 return Ok(());
             }
         }

@@ -70,8 +70,10 @@ impl Server {
         let appends = write.flags & libc::O_APPEND as u32 != 0 && !write.cached;
         let at = if appends { WriteAt::End } else { WriteAt::Offset(write.offset) };
         let caller = self.as_member(caller.dropping(write.kill_suidgid), open.file);
-        let (_, written) = caller.with_space(|caller| {
-            self.fs().write(&caller.credentials(), open.file, at, write.data)
+        let is_direct = write.flags & libc::O_DIRECT as u32 != 0 && !write.cached;
+        let (_, written) = caller.with_space(|caller| match is_direct {
+            true => self.fs().write_direct(&caller.credentials(), open.file, at, write.data),
+            false => self.fs().write(&caller.credentials(), open.file, at, write.data),
         })?;
         Ok(written as u32)
     }

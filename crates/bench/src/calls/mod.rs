@@ -7,7 +7,9 @@ mod bundle;
 mod counted;
 mod directory;
 mod floor;
+mod leader;
 mod memory;
+mod ranges;
 mod slots;
 mod store;
 
@@ -23,7 +25,10 @@ pub use bundle::{Bundled, FILES_MAX, alone};
 pub use counted::{Counted, CountedFiles};
 pub use directory::Directory;
 pub use floor::{Floor, Null, SystemCall};
+pub(crate) use leader::BYTES as LEADER_BYTES;
+pub use leader::{Leader, Together};
 pub use memory::Memory;
+pub use ranges::{RangeFiles, Ranges};
 pub use store::StoreFiles;
 
 /// Bytes for entries of a directory: what glibc's `opendir` takes.
@@ -123,6 +128,22 @@ pub enum Answering {
     },
     /// Memory of the process: the bytes of files are copied, names cost nothing.
     Memory,
+    /// A bare device, or a volume on it: each file is a range.
+    Ranges {
+        /// Where the device is.
+        path: PathBuf,
+        /// Bytes of each file.
+        each: u64,
+        /// Bytes of the volume, if there is one.
+        volume: Option<u64>,
+    },
+    /// Memory that processes share, which one of them writes to a device for all.
+    Leader {
+        /// A file in memory.
+        memory: PathBuf,
+        /// Where the device is.
+        device: PathBuf,
+    },
     /// Nobody: each call returns at once.
     Null,
     /// The kernel, with one system call that does nothing for each call.
@@ -139,6 +160,10 @@ pub enum Source {
     Counted(Box<Counted>),
     /// See [`Answering::Memory`].
     Memory(memory::Shared),
+    /// See [`Answering::Ranges`].
+    Ranges(Box<Ranges>),
+    /// See [`Answering::Leader`].
+    Leader(Box<Together>),
     /// See [`Answering::Null`].
     Null,
     /// See [`Answering::SystemCall`].
@@ -180,6 +205,12 @@ impl Source {
             Answering::Store { path } => Source::Store(Box::new(store::Attached::attach(path)?)),
             Answering::Device { .. } => Source::Later(answering.clone()),
             Answering::Memory => Source::Memory(memory::Shared::default()),
+            Answering::Ranges { path, each, volume } => {
+                Source::Ranges(Box::new(Ranges::open(path, *each, *volume)?))
+            }
+            Answering::Leader { memory, device } => {
+                Source::Leader(Box::new(Together::open(memory, device)?))
+            }
             Answering::Null => Source::Null,
             Answering::SystemCall => Source::SystemCall,
         })
@@ -215,6 +246,8 @@ impl Source {
             Source::Store(attached) => Box::new(attached.calls()),
             Source::Counted(counted) => Box::new(counted.calls()),
             Source::Memory(shared) => Box::new(Memory::of(shared)),
+            Source::Ranges(ranges) => Box::new(ranges.calls()),
+            Source::Leader(together) => Box::new(together.calls()),
             Source::Null | Source::Later(_) => Box::new(Floor::<false>),
             Source::SystemCall => Box::new(Floor::<true>),
         }
@@ -228,6 +261,7 @@ impl Source {
         match self {
             Source::Store(attached) => attached.detach(),
             Source::Counted(counted) => counted.detach(),
+            Source::Ranges(ranges) => ranges.leave(),
             _ => Ok(()),
         }
     }

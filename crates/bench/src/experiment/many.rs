@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
@@ -316,11 +317,6 @@ impl Run<'_> {
         number: usize,
         count: usize,
     ) -> Result<(), CallError> {
-        let failed = |reason: String| CallError {
-            call: "a process beside others",
-            path: None,
-            source: std::io::Error::other(reason),
-        };
         if self.request().answering == Answering::Memory {
             return Err(failed("memory is one process's only".into()));
         }
@@ -329,6 +325,40 @@ impl Run<'_> {
             return Ok(());
         }
         let start = now() + LEAD.as_nanos() as u64;
+        let requests = self.requests(number, count, start);
+        self.clean_caches();
+        self.begin_all();
+        let all = std::thread::scope(|scope| ended(begun(scope, &requests)))?;
+        let batches = merged(&all);
+        if batches.iter().all(|batch| batch.units == 0) {
+            return Err(failed("they were not at work at the same time: too short".into()));
+        }
+        self.end_all(vec![(phase, batches)]);
+        Ok(())
+    }
+
+    /// Does `work` while `count` processes do what [`super::Experiment::beside`] says of the phase
+    /// of number `number`, from `start` on, and waits for them. What they have measured is nobody's.
+    ///
+    /// # Errors
+    /// That of `work`, or of the first process that failed.
+    pub(super) fn among<T>(
+        &mut self,
+        number: usize,
+        count: usize,
+        start: u64,
+        work: impl FnOnce(&mut Self) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let requests = self.requests(number, count, start);
+        std::thread::scope(|scope| {
+            let waiting = begun(scope, &requests);
+            let done = work(self);
+            ended(waiting).and(done)
+        })
+    }
+
+    /// What `count` processes are to do from `start` on, in the phase of number `number`.
+    fn requests(&self, number: usize, count: usize, start: u64) -> Vec<Request> {
         let request = |process: usize| Request {
             beside: Some(Beside { phase: number, number: process, start }),
             seed: self.request().seed.wrapping_add(process as u64),
@@ -339,36 +369,44 @@ impl Run<'_> {
             takes_turns: false,
             ..self.request().clone()
         };
-        let requests: Vec<Request> = (0..count).map(request).collect();
-        self.clean_caches();
-        self.begin_all();
-        let answers = std::thread::scope(|scope| {
-            let run = |request| {
-                scope.spawn(move || {
-                    process::run(Path::new("/proc/self/exe"), request, LIMIT, &|| false)
-                })
-            };
-            let waiting: Vec<_> = requests.iter().map(run).collect();
-            let answers = waiting.into_iter().map(|thread| match thread.join() {
-                Ok(answer) => answer,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            answers.collect::<Vec<_>>()
-        });
-        let mut all = Vec::new();
-        for answer in answers {
-            match answer.map_err(|error| failed(error.to_string()))? {
-                Answer::Done { measured } => all.extend(measured),
-                Answer::Failed(reason) => return Err(failed(reason)),
-            }
-        }
-        let batches = merged(&all);
-        if batches.iter().all(|batch| batch.units == 0) {
-            return Err(failed("they were not at work at the same time: too short".into()));
-        }
-        self.end_all(vec![(phase, batches)]);
-        Ok(())
+        (0..count).map(request).collect()
     }
+}
+
+/// Processes that were started, each with a thread that waits for it.
+type Waiting<'s> = Vec<ScopedJoinHandle<'s, crate::Result<Answer>>>;
+
+/// Starts a process for each of `requests`.
+fn begun<'s>(scope: &'s Scope<'s, '_>, requests: &'s [Request]) -> Waiting<'s> {
+    let run = |request| {
+        scope.spawn(move || process::run(Path::new("/proc/self/exe"), request, LIMIT, &|| false))
+    };
+    requests.iter().map(run).collect()
+}
+
+/// What all of them measured, when they have ended.
+fn ended(waiting: Waiting<'_>) -> Result<Vec<Measured>, CallError> {
+    let answers: Vec<_> = waiting
+        .into_iter()
+        .map(|thread| match thread.join() {
+            Ok(answer) => answer,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+        .collect();
+    let mut all = Vec::new();
+    for answer in answers {
+        match answer.map_err(|error| failed(error.to_string()))? {
+            Answer::Done { measured } => all.extend(measured),
+            Answer::Failed(reason) => return Err(failed(reason)),
+        }
+    }
+    Ok(all)
+}
+
+/// The error of processes beside others.
+fn failed(reason: String) -> CallError {
+    let source = std::io::Error::other(reason);
+    CallError { call: "a process beside others", path: None, source }
 }
 
 /// What several did while none of them had ended, in batches.

@@ -8,6 +8,7 @@ mod effects;
 mod files;
 mod many;
 mod metadata;
+mod neighbour;
 mod postmark;
 mod programs;
 mod run;
@@ -190,6 +191,8 @@ pub enum On {
     Twins,
     /// Files that are to be durable.
     Durable,
+    /// Large files, past all caches.
+    Direct,
 }
 
 impl On {
@@ -200,7 +203,8 @@ impl On {
             On::Files => &["ramfs", "tmpfs", "ext4", "conquest", "fuse"],
             On::Device => &["disk", "loop"],
             On::Memory => &["memory"],
-            On::Durable => &["ext4", "xfs", "logged"],
+            On::Durable => &["ext4", "xfs", "logged", "leader"],
+            On::Direct => &["device", "volume", "ext4", "hybrid"],
             On::Twins => &["volume-ext3", "volume-ext4", "volume-xfs"],
         }
     }
@@ -303,7 +307,7 @@ pub trait Experiment: Sync {
 }
 
 /// All of them.
-pub const ALL: [&dyn Experiment; 26] = [
+pub const ALL: [&dyn Experiment; 28] = [
     &sprite_small::SpriteSmall,
     &sprite_large::ORIGINAL,
     &sprite_large::CORRECTED,
@@ -313,11 +317,13 @@ pub const ALL: [&dyn Experiment; 26] = [
     &postmark::SMALL,
     &postmark::LARGE,
     &bonnie::Bonnie,
-    &throughput::Throughput,
+    &throughput::BUFFERED,
+    &throughput::DIRECT,
     &metadata::Metadata,
     &bundle::Bundle,
     &shared_file::SharedFile,
     &sync::Sync,
+    &neighbour::Neighbour,
     &scaling::Scaling,
     &volume_reads::VolumeReads,
     &volume_writes::VolumeWrites,

@@ -8,8 +8,12 @@
 //!
 //! With large files the last sync is part of the transactions, and memory may be limited, for all
 //! that is done from the making of the target on: the core and all caches, or the page cache.
+//! A second thread may sync all from time to time, so that what a power failure takes is as old
+//! at most on each target: the kernel's file systems keep it for up to half a minute by themselves.
 
 use std::ffi::CString;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 
@@ -38,6 +42,8 @@ const MEMORY: [(u64, &[u64]); 3] = [
     (50, &[40, 60, 80, 100]),
 ];
 
+/// Milliseconds from one sync of all to the next: what stores have by themselves.
+const SYNC: u64 = 1000;
 /// Bytes that a store takes for itself, besides small files and its cache.
 const AROUND: u64 = 64 << 20;
 /// Bytes of the smallest cache.
@@ -86,7 +92,11 @@ impl Experiment for PostMark {
                 ("low", 512),
                 ("high", 16 << 10),
             ];
-            let large = [("large-per-mille", large), ("memory-percent", memory)];
+            let large = [
+                ("large-per-mille", large),
+                ("memory-percent", memory),
+                ("sync-milliseconds", SYNC),
+            ];
             match self.has_large {
                 true => Parameters::of(&[&common[..], &large[..]].concat()),
                 false => Parameters::of(&common),
@@ -117,6 +127,9 @@ impl Experiment for PostMark {
             ),
             false => (0, 0),
         };
+        if self.has_large {
+            in_range(parameters, "sync-milliseconds", 0..=1 << 30)?;
+        }
         // The pool wanders like a drunkard: four times the root of the steps is far.
         let most = files + 4 * transactions.isqrt();
         let small = (u128::from(most) * u128::from(low.midpoint(high) + high / 4)) as u64;
@@ -133,6 +146,40 @@ impl Experiment for PostMark {
     }
 
     fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {
+        let pause = match self.has_large {
+            true => Duration::from_millis(run.parameters.get("sync-milliseconds")),
+            false => Duration::ZERO,
+        };
+        if pause.is_zero() {
+            return self.deliver(run);
+        }
+        let mut calls = run.source().calls();
+        let (stop, stopped) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let synced = scope.spawn(move || sync_each(pause, &mut *calls, &stopped));
+            let delivered = self.deliver(run);
+            drop(stop);
+            let synced = synced.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            delivered.and(synced)
+        })
+    }
+}
+
+/// Syncs all with a `pause` before each time, until the other end of `stopped` is gone.
+fn sync_each(
+    pause: Duration,
+    calls: &mut dyn Calls,
+    stopped: &Receiver<()>,
+) -> Result<(), CallError> {
+    while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        calls.sync_all()?;
+    }
+    Ok(())
+}
+
+impl PostMark {
+    /// What the mail server does.
+    fn deliver(&self, run: &mut Run<'_>) -> Result<(), CallError> {
         let mut pool = Pool::new(run);
         for number in 0..pool.directories {
             run.calls.mkdir(&calls::path(&format!("s{number}")))?;

@@ -339,6 +339,9 @@ impl Experiment for Program {
             Name::Null
             | Name::SystemCall
             | Name::Memory
+            | Name::Leader
+            | Name::Raw
+            | Name::Volume
             | Name::Conquest
             | Name::Logged
             | Name::Hybrid

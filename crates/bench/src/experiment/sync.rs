@@ -40,7 +40,7 @@ impl Experiment for Sync {
         match size {
             Size::Smoke => vec![point(1, 20), point(2, 20)],
             Size::Short => vec![point(1, 500), point(16, 100)],
-            Size::Full => [1, 2, 4, 8, 16, 32].map(|count| point(count, 2000 / count)).to_vec(),
+            Size::Full => [1, 2, 4, 8, 16, 32].map(|count| point(count, 20_000 / count)).to_vec(),
         }
     }
 

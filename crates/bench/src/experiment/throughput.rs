@@ -3,18 +3,33 @@
 //!
 //! Unlike fio, who reads looks at what was read (`look`), so that no target gets away with bytes
 //! that it has not fetched: a mapping could.
+//!
+//! The same past all caches, as DFS's Figures 7 and 8 have it: files are opened with `O_DIRECT`,
+//! where there are any.
 
 use rustix::fs::OFlags;
 
 use super::files::{Buffer, consume};
-use super::{Experiment, Need, Phase, Run, Size, Unit, in_range};
+use super::{Experiment, Need, On, Phase, Run, Size, Unit, in_range};
 use crate::calls::{self, CallError};
 use crate::machine::caches::Caches;
 use crate::parameters::Parameters;
 use crate::random::Random;
 
-/// The experiment.
-pub(super) struct Throughput;
+/// The experiment, in one of its two forms.
+pub(super) struct Throughput {
+    is_direct: bool,
+}
+
+/// Through the caches that there are.
+pub(super) const BUFFERED: Throughput = Throughput { is_direct: false };
+/// Past them.
+pub(super) const DIRECT: Throughput = Throughput { is_direct: true };
+
+/// Bytes of a thread's file that no cache is to hold.
+const DIRECT_BYTES: u64 = 32 << 20;
+/// Multiples of this are transferred past caches.
+const BLOCK: u64 = 4096;
 
 /// Bytes written at once when files are made.
 const PIECE: usize = 1 << 20;
@@ -28,11 +43,16 @@ pub(super) const PHASES: [Phase; 4] = [
 
 impl Experiment for Throughput {
     fn id(&self) -> &'static str {
-        "throughput"
+        if self.is_direct { "direct" } else { "throughput" }
     }
 
     fn about(&self) -> &'static str {
-        "transfers of one size by threads with a file each, as fio makes them (SIM 6.1.1)"
+        match self.is_direct {
+            true => "the same past all caches (DFS Figures 7, 8)",
+            false => {
+                "transfers of one size by threads with a file each, as fio makes them (SIM 6.1.1)"
+            }
+        }
     }
 
     fn phases(&self) -> &'static [Phase] {
@@ -50,6 +70,16 @@ impl Experiment for Throughput {
                 ("look", 1),
             ])
         };
+        if self.is_direct {
+            let threads: &[u64] = match size {
+                Size::Smoke => &[2],
+                Size::Short => &[1, 8],
+                Size::Full => &[1, 2, 4, 8, 16, 32],
+            };
+            let bytes = if size == Size::Smoke { 2 << 20 } else { DIRECT_BYTES };
+            let of = |request| threads.iter().map(move |count| point(request, *count, bytes));
+            return [BLOCK, 1 << 20].into_iter().flat_map(of).collect();
+        }
         // Files that no cache holds.
         let bytes = (2 * caches.last()).next_power_of_two();
         match size {
@@ -74,11 +104,20 @@ impl Experiment for Throughput {
 
     fn need(&self, parameters: &Parameters) -> Result<Need, String> {
         let bytes = in_range(parameters, "bytes", 1 << 10..=1 << 42)?;
-        in_range(parameters, "request", 1..=bytes)?;
+        let request = in_range(parameters, "request", 1..=bytes)?;
+        if self.is_direct && !(request.is_multiple_of(BLOCK) && bytes.is_multiple_of(request)) {
+            return Err(format!(
+                "request is {request}, and bytes {bytes}: no multiples of {BLOCK}"
+            ));
+        }
         in_range(parameters, "passes", 1..=1 << 20)?;
         in_range(parameters, "look", 0..=1)?;
         let threads = in_range(parameters, "threads", 1..=1024)?;
         Ok(Need { bytes: bytes * threads, files: threads, ..Need::default() })
+    }
+
+    fn on(&self) -> On {
+        if self.is_direct { On::Direct } else { On::Files }
     }
 
     fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {
@@ -86,8 +125,12 @@ impl Experiment for Throughput {
         let (threads, bytes, passes) = (number("threads"), number("bytes"), number("passes"));
         let (request, is_looked_at) = (number("request"), number("look") == 1);
         let content = run.random.bytes(PIECE.max(request as usize));
+        let how = if self.is_direct { OFlags::DIRECT | OFlags::CLOEXEC } else { OFlags::CLOEXEC };
         for thread in 0..threads {
             fill(run, thread, bytes, &content)?;
+        }
+        if self.is_direct {
+            run.calls.sync_all()?;
         }
         let seed = run.random.number();
         let in_order: Vec<u64> = (0..bytes / request).map(|at| at * request).collect();
@@ -100,7 +143,7 @@ impl Experiment for Throughput {
                 let mut buffer = Buffer::of(content.get(..request as usize).unwrap_or_default());
                 let buffer = buffer.bytes();
                 let flags = if is_read { OFlags::RDONLY } else { OFlags::WRONLY };
-                let file = calls.open(&name(thread as u64), flags | OFlags::CLOEXEC)?;
+                let file = calls.open(&name(thread as u64), flags | how)?;
                 for _ in 0..passes {
                     if is_random {
                         random.shuffle(&mut offsets);

@@ -5,8 +5,10 @@ mod device;
 mod directory;
 mod floor;
 mod kernel;
+mod leader;
 mod logged;
 mod mounted;
+mod ranges;
 mod room;
 mod server;
 pub(crate) mod store;
@@ -66,6 +68,12 @@ pub enum Name {
     SystemCall,
     /// Memory of the process.
     Memory,
+    /// Bytes that one process makes durable for all.
+    Leader,
+    /// A bare device, of which each file is a range.
+    Raw,
+    /// The same of a bare volume.
+    Volume,
     /// A store, by the library.
     Conquest,
     /// A store with a volume, by the library: all files are in its core.
@@ -86,10 +94,13 @@ pub enum Name {
 
 impl Name {
     /// All that need no path.
-    pub const ALL: [Name; 20] = [
+    pub const ALL: [Name; 23] = [
         Name::Null,
         Name::SystemCall,
         Name::Memory,
+        Name::Leader,
+        Name::Raw,
+        Name::Volume,
         Name::Conquest,
         Name::Logged,
         Name::Hybrid,
@@ -123,6 +134,9 @@ impl Name {
             Name::Null => "null".into(),
             Name::SystemCall => "syscall".into(),
             Name::Memory => "memory".into(),
+            Name::Leader => "leader".into(),
+            Name::Raw => "device".into(),
+            Name::Volume => "volume".into(),
             Name::Conquest => "conquest".into(),
             Name::Logged => "logged".into(),
             Name::Hybrid => "hybrid".into(),
@@ -141,6 +155,11 @@ impl Name {
             Name::Null => "the same loop with calls that do nothing: a floor",
             Name::SystemCall => "one system call that does nothing for each call: a floor",
             Name::Memory => "bytes are copied in memory of the process: a floor for transfers",
+            Name::Leader => {
+                "bytes that one process writes to a device for all who wait: a floor for fsync"
+            }
+            Name::Raw => "a bare device, of which each file is a range; a loop device on a disk",
+            Name::Volume => "the same of a bare volume on such a device",
             Name::Conquest => "a store, by the library in the same process",
             Name::Logged => {
                 "a store in RAM that is durable on a volume, by the library; on a loop device on a disk"
@@ -163,8 +182,12 @@ impl Name {
         match self {
             Name::Null | Name::SystemCall | Name::Memory | Name::Directory(_) => None,
             Name::Conquest => None,
-            Name::Logged | Name::Hybrid if !is_root => Some(ROOT_DEVICES.into()),
-            Name::Logged | Name::Hybrid => device::lack(),
+            Name::Leader | Name::Raw | Name::Volume | Name::Logged | Name::Hybrid => {
+                match is_root {
+                    true => device::lack(),
+                    false => Some(ROOT_DEVICES.into()),
+                }
+            }
             Name::Fuse => lack_of_fuse(),
             Name::Twins(_) if !is_root => Some(ROOT_MOUNTS.into()),
             Name::Twins(kind) => kind.lack().or_else(lack_of_fuse),
@@ -258,6 +281,9 @@ pub fn target(
         Name::Null => Box::new(floor::Floor(Answering::Null)),
         Name::SystemCall => Box::new(floor::Floor(Answering::SystemCall)),
         Name::Memory => Box::new(floor::Floor(Answering::Memory)),
+        Name::Leader => Box::new(leader::Leader::new(place("leader")?, making.disk.clone())),
+        Name::Raw => Box::new(ranges::Ranges::new(making.disk.clone(), false)),
+        Name::Volume => Box::new(ranges::Ranges::new(making.disk.clone(), true)),
         Name::Conquest => Box::new(store::StoreTarget::new(place("conquest")?)),
         Name::Logged | Name::Hybrid => {
             let is_hybrid = *name == Name::Hybrid;

@@ -138,6 +138,15 @@ impl Space for LargeSpace {
         self.ask(|volume| volume.write_to_keep(block, bytes))
     }
 
+    fn read_once(&self, block: u64, into: &mut [u8]) -> Answer<()> {
+        self.ask(|volume| volume.read_once(block, into))
+    }
+
+    fn write_once(&self, block: u64, bytes: &[u8]) -> Answer<()> {
+        self.leave_enough(bytes.len())?;
+        self.ask(|volume| volume.write(block, bytes))
+    }
+
     fn trim(&self, block: u64, count: u64) -> Answer<()> {
         self.ask(|volume| volume.trim(block, count))
     }

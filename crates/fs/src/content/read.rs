@@ -9,6 +9,7 @@ use conquest_pm::memory::Memory;
 use crate::content::{Piece, piece, read_bytes};
 use crate::inode::{FileId, load};
 use crate::large::{FAR_STEP, Far, chunk};
+use crate::open::OpenFile;
 use crate::{Error, FileSystem, Reader, Result};
 
 /// Bytes that are read as one committed state: a longer read may see the beginning of one state and
@@ -87,13 +88,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// - `EISDIR`, `EINVAL`: it is a directory, or otherwise no regular file;
     /// - [`Error::Stale`]; those of the region.
     pub fn read_file(&self, file: FileId, from: u64, out: &mut [u8]) -> Result<usize> {
-        self.read_steps(file, from, out).map(|(len, _)| len)
+        self.read_steps(file, None, from, out).map(|(len, _)| len)
     }
 
-    /// [`Self::read_file`]: how many bytes, and the inode as it was, if any were asked for.
+    /// [`Self::read_file`], as `open` says, if that is given: how many bytes, and the inode as it
+    /// was, if any were asked for.
     pub(crate) fn read_steps(
         &self,
         file: FileId,
+        open: Option<&OpenFile>,
         from: u64,
         out: &mut [u8],
     ) -> Result<(usize, Option<Inode>)> {
@@ -102,7 +105,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let is_far = || Ok::<_, Error>(self.chunk_of(file)?.is_some());
         let step = if out.len() > STEP && is_far()? { FAR_STEP } else { STEP };
         for part in out.chunks_mut(step) {
-            let (len, inode) = self.read_step(file, from.saturating_add(done as u64), part)?;
+            let from = from.saturating_add(done as u64);
+            let (len, inode) = self.read_step(file, open, from, part)?;
             done += len;
             seen = Some(inode);
             if len < part.len() {
@@ -115,13 +119,14 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     pub(crate) fn read_step(
         &self,
         file: FileId,
+        open: Option<&OpenFile>,
         from: u64,
         out: &mut [u8],
     ) -> Result<(usize, Inode)> {
         loop {
             let look = |view: &View<'_, M, H>, out: &mut [u8]| copy_out(view, file, from, out);
             let Copied { len, inode, far } = self.read_to(file.number, out, look)?;
-            if self.read_far(file, far.as_ref(), out)? {
+            if self.read_far(file, open, far.as_ref(), out)? {
                 return Ok((len, inode));
             }
         }

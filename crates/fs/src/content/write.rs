@@ -63,6 +63,8 @@ pub(crate) struct Begin<'o> {
     pub(crate) from: Option<WriteAt>,
     /// Whose position is moved behind what is written.
     pub(crate) moved: Option<&'o OpenFile>,
+    /// Whether whole pages go to the volume at once, if the file is large.
+    pub(crate) is_direct: bool,
 }
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
@@ -86,7 +88,23 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         at: WriteAt,
         bytes: &[u8],
     ) -> Result<(u64, u64)> {
-        self.write_fill(who, file, Begin { from: Some(at), moved: None }, Fill::Bytes(bytes))
+        let begin = Begin { from: Some(at), moved: None, is_direct: false };
+        self.write_fill(who, file, begin, Fill::Bytes(bytes))
+    }
+
+    /// [`Self::write`], as to a file that was opened with `O_DIRECT`.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_direct(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        at: WriteAt,
+        bytes: &[u8],
+    ) -> Result<(u64, u64)> {
+        let begin = Begin { from: Some(at), moved: None, is_direct: true };
+        self.write_fill(who, file, begin, Fill::Bytes(bytes))
     }
 
     /// [`Self::write`] for what may be in several buffers, and at a position.
@@ -97,8 +115,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         begin: Begin<'_>,
         fill: Fill<'_>,
     ) -> Result<(u64, u64)> {
+        let least = if begin.is_direct { PAGE } else { DIRECT_MIN };
         let direct = match self.threshold() {
-            Some(_) if fill.len() >= DIRECT_MIN => self.write_direct(who, file, begin, fill)?,
+            Some(_) if fill.len() >= least => self.write_to_volume(who, file, begin, fill)?,
             _ => None,
         };
         let Some((start, len)) = direct else {

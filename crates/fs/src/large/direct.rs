@@ -68,7 +68,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     ///
     /// # Errors
     /// Those of the volume and of the region.
-    pub(crate) fn write_direct(
+    pub(crate) fn write_to_volume(
         &self,
         who: &Credentials,
         file: FileId,
@@ -126,7 +126,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             (None, None) => 0,
         };
         let end = start.checked_add(bytes.len() as u64).filter(|end| *end <= self.size_max());
-        let is_for_volume = end.is_some_and(|end| end > self.limit_of(&inode));
+        // What a large file has below its threshold is on the volume, too.
+        let is_large = matches!(inode.content, Content::Large { .. });
+        let reach = end.map(|end| if is_large { end.max(inode.size) } else { end });
+        let is_for_volume = reach.is_some_and(|reach| reach > self.limit_of(&inode));
         let is_possible = inode.file_type == FileType::Regular
             && may_write
             && is_for_volume
@@ -168,7 +171,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let bytes = direct.bytes.get(..direct.len() as usize).unwrap_or_default();
         let (whole, rest) = bytes.split_at(bytes.len() / PAGE as usize * PAGE as usize);
-        self.space()?.write(first + page * PAGE_BLOCKS, whole)?;
+        match direct.begin.is_direct {
+            true => self.space()?.write_once(first + page * PAGE_BLOCKS, whole)?,
+            false => self.space()?.write(first + page * PAGE_BLOCKS, whole)?,
+        }
         if !rest.is_empty() {
             let mut last = [0; PAGE as usize];
             for (to, from) in last.iter_mut().zip(rest) {

@@ -73,6 +73,22 @@ pub trait Space: Send + Sync {
     /// Those of the volume.
     fn write(&self, block: u64, bytes: &[u8]) -> Answer<()>;
 
+    /// [`Self::read`], for who reads it once, and past what is kept in memory.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    fn read_once(&self, block: u64, into: &mut [u8]) -> Answer<()> {
+        self.read(block, into)
+    }
+
+    /// [`Self::write`] of what is not to be kept in memory.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    fn write_once(&self, block: u64, bytes: &[u8]) -> Answer<()> {
+        self.write(block, bytes)
+    }
+
     /// Takes `count` blocks from block `block` on out of use.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use crate::content::{Piece, piece, put_page};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, load};
 use crate::large::{PAGE_BLOCKS, chunk};
+use crate::open::OpenFile;
 use crate::{FileSystem, Result};
 
 /// Bytes of a large file that are read at once.
@@ -44,26 +45,37 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         })
     }
 
-    /// Reads what is `far` of `file` to `out`: whether the file had all that until it was read.
-    pub(crate) fn read_far(&self, file: FileId, far: Option<&Far>, out: &mut [u8]) -> Result<bool> {
+    /// Reads what is `far` of `file` to `out`, as `open` says, if that is given: whether the file
+    /// had all that until it was read.
+    pub(crate) fn read_far(
+        &self,
+        file: FileId,
+        open: Option<&OpenFile>,
+        far: Option<&Far>,
+        out: &mut [u8],
+    ) -> Result<bool> {
         let Some(Far { chunk, parts }) = far else {
             return Ok(true);
         };
+        let is_direct = open.is_some_and(|open| self.status(open).direct);
         for &(at, start, len) in parts {
             let into = out.get_mut(start..start + len).unwrap_or_default();
-            self.read_chunk(chunk, at, into)?;
+            self.read_chunk(chunk, at, into, is_direct)?;
         }
         let last = parts.iter().map(|&(at, _, len)| at + len as u64).max().unwrap_or(0);
         let now = self.chunk_of(file)?;
         Ok(now.is_some_and(|now| now.number == chunk.number && now.end * PAGE >= last))
     }
 
-    /// Reads the bytes of `chunk` from `at` on.
-    fn read_chunk(&self, chunk: &Chunk, at: u64, into: &mut [u8]) -> Result<()> {
+    /// Reads the bytes of `chunk` from `at` on; whole pages past the cache, if `is_direct`.
+    fn read_chunk(&self, chunk: &Chunk, at: u64, into: &mut [u8], is_direct: bool) -> Result<()> {
         let (block, skip) = (self.first_block(chunk) + at / BLOCK, at % BLOCK);
         let len = into.len() as u64;
         if skip == 0 && len.is_multiple_of(BLOCK) {
-            return Ok(self.space()?.read(block, into)?);
+            let space = self.space()?;
+            let done =
+                if is_direct { space.read_once(block, into) } else { space.read(block, into) };
+            return Ok(done?);
         }
         let mut whole = vec![0; (skip + len).next_multiple_of(BLOCK) as usize];
         self.space()?.read(block, &mut whole)?;
@@ -111,7 +123,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 };
                 let mut bytes = vec![0; PAGE as usize];
                 if page < chunk.end {
-                    self.read_chunk(&chunk, page * PAGE, &mut bytes)?;
+                    self.read_chunk(&chunk, page * PAGE, &mut bytes, false)?;
                 }
                 is_there = self.run(|tx| {
                     self.lock(tx, false, [Some(file)])?;

@@ -11,20 +11,17 @@ const DIRECTORY: u32 = libc::O_DIRECTORY as u32;
 const NOFOLLOW: u32 = libc::O_NOFOLLOW as u32;
 const NOATIME: u32 = libc::O_NOATIME as u32;
 const PATH: u32 = libc::O_PATH as u32;
+const DIRECT: u32 = libc::O_DIRECT as u32;
 const CLOEXEC: u32 = libc::O_CLOEXEC as u32;
 /// The bit of `O_TMPFILE` that is not `O_DIRECTORY`.
 const TMPFILE: u32 = libc::O_TMPFILE as u32 & !DIRECTORY;
 /// The bit of `O_SYNC` that is not `O_DSYNC`.
 const SYNC: u32 = libc::O_SYNC as u32 & !(libc::O_DSYNC as u32);
 /// Flags that change nothing of what is opened.
-const OTHERS: u32 = (libc::O_NOCTTY
-    | libc::O_NONBLOCK
-    | libc::O_DSYNC
-    | libc::O_ASYNC
-    | libc::O_DIRECT
-    | libc::O_LARGEFILE) as u32
-    | LARGEFILE
-    | CLOEXEC;
+const OTHERS: u32 =
+    (libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_DSYNC | libc::O_ASYNC | libc::O_LARGEFILE) as u32
+        | LARGEFILE
+        | CLOEXEC;
 /// `O_LARGEFILE` as the kernel knows it; the C library says 0.
 const LARGEFILE: u32 = 0o100_000;
 const KNOWN: u32 = ACCESS
@@ -38,6 +35,7 @@ const KNOWN: u32 = ACCESS
     | PATH
     | TMPFILE
     | SYNC
+    | DIRECT
     | OTHERS;
 /// Flags that mean something with `O_PATH`.
 const WITH_PATH: u32 = PATH | DIRECTORY | NOFOLLOW | CLOEXEC;
@@ -45,7 +43,7 @@ const WITH_PATH: u32 = PATH | DIRECTORY | NOFOLLOW | CLOEXEC;
 const PERMISSIONS: u32 = 0o7777;
 
 /// Flags of an open file that can be changed, by `F_SETFL`.
-pub(super) const CHANGEABLE: u32 = APPEND | NOATIME;
+pub(super) const CHANGEABLE: u32 = APPEND | NOATIME | DIRECT;
 
 /// How to open a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -67,6 +65,9 @@ pub struct How {
     pub temporary: bool,
     /// Writes are durable when they return: `O_DSYNC` or `O_SYNC`.
     pub sync: bool,
+    /// Whole pages of a large file go to the volume and come from it, not through the core and the
+    /// cache: `O_DIRECT`. Whatever is not whole pages is read and written as ever.
+    pub direct: bool,
 }
 
 impl How {
@@ -94,6 +95,7 @@ impl How {
             | flag(self.open.no_access_time, NOATIME)
             | flag(self.path_only, PATH)
             | flag(self.sync, libc::O_DSYNC as u32)
+            | flag(self.direct, DIRECT)
     }
 
     /// How a file was opened whose flags are `status` now.
@@ -115,6 +117,7 @@ impl How {
             path_only,
             temporary: false,
             sync: status & libc::O_DSYNC as u32 != 0,
+            direct: status & DIRECT != 0,
         }
     }
 
@@ -151,6 +154,7 @@ impl How {
             path_only,
             temporary: is_temporary,
             sync: flags & libc::O_DSYNC as u32 != 0,
+            direct: flags & DIRECT != 0,
         })
     }
 }

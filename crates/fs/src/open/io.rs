@@ -9,6 +9,7 @@ use crate::content::{Begin, Fill, WriteAt};
 use crate::inode::{Draft, FileId};
 use crate::names::Listing;
 use crate::open::OpenFile;
+use crate::open::share::Status;
 use crate::{Error, FileSystem, Result, file_system::Attempt};
 
 impl OpenFile {
@@ -42,12 +43,14 @@ pub(super) struct WriteManner {
     pub(super) appends: bool,
     /// They are durable when the call returns.
     pub(super) sync: bool,
+    /// Whole pages go to the volume at once, if the file is large.
+    pub(super) direct: bool,
 }
 
 impl WriteManner {
-    /// As `open` has it, if nothing else is asked for.
-    fn of(open: &OpenFile, appends: bool) -> WriteManner {
-        WriteManner { appends, sync: open.how.sync }
+    /// As `open`, whose flags are `status`, has it, if nothing else is asked for.
+    fn of(open: &OpenFile, status: Status) -> WriteManner {
+        WriteManner { appends: status.append, sync: open.how.sync, direct: status.direct }
     }
 }
 
@@ -64,7 +67,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// `EBADF` if it is not open for reading, `EISDIR`; those of [`FileSystem::read_file`].
     pub fn read_at(&self, open: &OpenFile, from: u64, out: &mut [u8]) -> Result<usize> {
         open.check_readable()?;
-        let (len, inode) = self.read_steps(open.file, from, out)?;
+        let (len, inode) = self.read_steps(open.file, Some(open), from, out)?;
         if let Some(inode) = inode
             && self.notes_access(open, &inode)
         {
@@ -122,7 +125,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         bytes: &[u8],
     ) -> Result<usize> {
         open.check_writable()?;
-        let manner = WriteManner::of(open, self.status(open).append);
+        let manner = WriteManner::of(open, self.status(open));
         self.write_through(who, open, Some(at), manner, Fill::Bytes(bytes))
     }
 
@@ -133,7 +136,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// As [`Self::write_at`].
     pub fn write_next(&self, who: &Credentials, open: &OpenFile, bytes: &[u8]) -> Result<usize> {
         open.check_writable()?;
-        let manner = WriteManner::of(open, self.status(open).append);
+        let manner = WriteManner::of(open, self.status(open));
         self.write_through(who, open, None, manner, Fill::Bytes(bytes))
     }
 
@@ -153,7 +156,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             None => None,
         };
         let moved = at.is_none().then_some(open);
-        let (_, len) = self.write_fill(who, open.file, Begin { from, moved }, fill)?;
+        let begin = Begin { from, moved, is_direct: manner.direct };
+        let (_, len) = self.write_fill(who, open.file, begin, fill)?;
         self.sync_written(open, manner.sync)?;
         Ok(len as usize)
     }

@@ -34,6 +34,8 @@ pub struct Status {
     pub append: bool,
     /// Whether reading does not note the time: `O_NOATIME`.
     pub no_access_time: bool,
+    /// Whether whole pages of a large file go past the core and the cache: `O_DIRECT`.
+    pub direct: bool,
 }
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
@@ -112,8 +114,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// The flags of `open` that can be changed, as they are now.
     pub fn status(&self, open: &OpenFile) -> Status {
-        let how = How::of_status(self.core().held(open.home, FLAGS) as u32).open;
-        Status { append: how.append, no_access_time: how.no_access_time }
+        let How { open, direct, .. } = How::of_status(self.core().held(open.home, FLAGS) as u32);
+        Status { append: open.append, no_access_time: open.no_access_time, direct }
     }
 
     /// Sets the flags of `open` that can be changed, for all who share its description: as
@@ -132,6 +134,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 no_access_time: status.no_access_time,
                 ..How::default().open
             },
+            direct: status.direct,
             ..How::default()
         };
         let wanted = u64::from(how.status() & CHANGEABLE);

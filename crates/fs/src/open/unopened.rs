@@ -67,7 +67,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     ) -> Result<(usize, Inode)> {
         loop {
             let Copied { len, inode, far } = self.copy_allowed(who, file, from, out)?;
-            if self.read_far(file, far.as_ref(), out)? {
+            if self.read_far(file, None, far.as_ref(), out)? {
                 return Ok((len, inode));
             }
         }

@@ -10,8 +10,8 @@ use conquest_pm::memory::Memory;
 
 use crate::buffer::Buffer;
 use crate::content::{Fill, Parts, STEP, copy_out};
-use crate::inode::FileId;
 use crate::open::io::WriteManner;
+use crate::open::share::Status;
 use crate::open::{CALL_MAX, OpenFile};
 use crate::{FileSystem, Result};
 
@@ -34,6 +34,8 @@ struct Manner {
     no_wait: bool,
     /// Whether what it writes is durable when it returns.
     sync: bool,
+    /// Whether whole pages that it writes go to the volume at once.
+    direct: bool,
 }
 
 /// Where a call begins, and how many bytes it moves at most: the kernel's checks of its arguments.
@@ -89,7 +91,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             let manner = self.manner(open, flags)?;
             let len = if manner.no_wait { len.min(STEP as u64) } else { len };
-            let (done, inode) = self.read_parts(open.file, from, out, len as usize, &manner)?;
+            let (done, inode) = self.read_parts(open, from, out, len as usize, &manner)?;
             if let Some(inode) = inode
                 && self.notes_access(open, &inode)
                 && !manner.no_wait
@@ -103,24 +105,24 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
     }
 
-    /// Reads `len` bytes of `file` from `from` on to `out`: how many, and the inode as it was.
+    /// Reads `len` bytes of `open` from `from` on to `out`: how many, and the inode as it was.
     fn read_parts(
         &self,
-        file: FileId,
+        open: &OpenFile,
         from: u64,
         out: &mut [IoSliceMut<'_>],
         len: usize,
         manner: &Manner,
     ) -> Result<(usize, Option<Inode>)> {
         if len <= STEP {
-            let (done, inode) = self.read_as_one(file, from, out, len, manner)?;
+            let (done, inode) = self.read_as_one(open, from, out, len, manner)?;
             return Ok((done, Some(inode)));
         }
         let (mut done, mut seen) = (0, None);
         for part in out {
             let most = part.len().min(len - done);
             let part = part.get_mut(..most).unwrap_or_default();
-            let (read, inode) = self.read_steps(file, from + done as u64, part)?;
+            let (read, inode) = self.read_steps(open.file, Some(open), from + done as u64, part)?;
             done += read;
             seen = inode.or(seen);
             if read < most {
@@ -133,16 +135,17 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// [`Self::read_parts`], all as one committed state.
     fn read_as_one(
         &self,
-        file: FileId,
+        open: &OpenFile,
         from: u64,
         out: &mut [IoSliceMut<'_>],
         len: usize,
         manner: &Manner,
     ) -> Result<(usize, Inode)> {
+        let file = open.file;
         if let [part] = out
             && !manner.no_wait
         {
-            return self.read_step(file, from, part.get_mut(..len).unwrap_or_default());
+            return self.read_step(file, Some(open), from, part.get_mut(..len).unwrap_or_default());
         }
         let seen = self.core().try_read(self.lock_of(file.number), |view| {
             let (mut done, mut seen) = (0, None);
@@ -164,7 +167,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             None => {}
         }
         let mut aside = Buffer::<{ PAGE as usize }>::new(len);
-        let (done, inode) = self.read_step(file, from, &mut aside)?;
+        let (done, inode) = self.read_step(file, Some(open), from, &mut aside)?;
         let mut left = aside.get(..done).unwrap_or_default();
         for part in out {
             let (now, later) = left.split_at(part.len().min(left.len()));
@@ -205,8 +208,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if manner.no_wait {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        let fill = Fill::Parts(Parts::new(parts, len));
-        let manner = WriteManner { appends: manner.appends, sync: manner.sync };
+        let fill = match parts {
+            [one] => Fill::Bytes(one.get(..len as usize).unwrap_or(one)),
+            _ => Fill::Parts(Parts::new(parts, len)),
+        };
+        let manner =
+            WriteManner { appends: manner.appends, sync: manner.sync, direct: manner.direct };
         self.write_through(who, open, at, manner, fill)
     }
 
@@ -218,7 +225,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if flags & (APPEND | NOAPPEND) == APPEND | NOAPPEND {
             return Err(Errno::EINVAL.into());
         }
-        let has_append = self.status(open).append;
+        let Status { append: has_append, direct, .. } = self.status(open);
         let mut appends = has_append || flags & APPEND != 0;
         if flags & NOAPPEND != 0 && has_append {
             if self.inode(open.file)?.flags & flag::APPEND != 0 {
@@ -227,6 +234,6 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             appends = false;
         }
         let sync = open.how.sync || flags & SYNC != 0;
-        Ok(Manner { appends, no_wait: flags & NOWAIT != 0, sync })
+        Ok(Manner { appends, no_wait: flags & NOWAIT != 0, sync, direct })
     }
 }
