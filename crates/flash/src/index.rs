@@ -5,7 +5,7 @@
 
 use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
-use conquest_format::volume::{LIVES_MAX, MIRRORS_MAX, STAND_INS_MAX};
+use conquest_format::volume::{LIVES_MAX, MIRRORS_MAX, PACKETS, STAND_INS_MAX};
 use conquest_format::{Offset, PAGE, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -212,6 +212,8 @@ pub(crate) const fn packet_of(position: u64) -> (u64, u64) {
 }
 
 const POSITION_SHIFT: u32 = 16;
+// Also when more follow that were not recovered.
+const _: () = assert!((2 * PACKETS - 1) << POSITION_SHIFT >> POSITION_SHIFT == 2 * PACKETS - 1);
 
 /// What a segment is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! How a volume is divided: units, segments, and what is kept back.
 
 use conquest_format::PAGE;
-use conquest_format::volume::{ANCHORS, Bind, Packet, Superblock};
+use conquest_format::volume::{ANCHORS, BLOCK, Bind, Packet, Superblock};
 
 /// Bytes of payload up to which a write goes into packets of the stream.
 pub(crate) const INLINE: u64 = 65536;
@@ -35,6 +35,19 @@ impl Layout {
     /// Units from `place` to the end of its segment.
     pub(crate) const fn rest_of(&self, place: u64) -> u64 {
         self.segment - place % self.segment
+    }
+
+    /// Whether `len` units from `unit` on can be where the device has `place`: they are in the
+    /// space, and there in one segment.
+    pub(crate) const fn can_lead(&self, unit: u64, place: u64, len: u64) -> bool {
+        let per = self.unit / BLOCK;
+        let last = u64::MAX / per;
+        self.can_be(place, len) && unit <= last && len <= last - unit + 1
+    }
+
+    /// Whether `len` units from `place` on can be payload: those of one segment.
+    pub(crate) const fn can_be(&self, place: u64, len: u64) -> bool {
+        place < self.segments * self.segment && len <= self.rest_of(place)
     }
 
     /// The first place of `segment`.

@@ -478,10 +478,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
             }
             Ok(found)
         })?;
-        Ok(found.map(|extent| {
+        // Behind the last block there is a number that none has.
+        let range = found.map(|extent| {
             let first = (extent.unit * per).max(block);
             (first, extent.end().saturating_mul(per) - first)
-        }))
+        });
+        Ok(range.filter(|(_, count)| *count > 0))
     }
 }
 

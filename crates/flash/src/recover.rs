@@ -286,13 +286,16 @@ impl Reading<'_> {
                         generations.begin(segment, generation);
                         true
                     }
-                    Ok((Record::Write { place, len, sums, .. }, _)) => {
+                    Ok((Record::Write { unit, place, len, sums }, _)) => {
                         let generation = generations.of(self.layout.segment_of(place));
                         let is_flushed = header.number < durable;
-                        self.is_possible(place, len)
+                        self.layout.can_lead(unit, place, len)
                             && (is_flushed || self.is_there(place, len, generation, sums))
                     }
-                    Ok((Record::Place { place, len, .. }, _)) => self.is_possible(place, len),
+                    Ok((Record::Place { unit, place, len }, _)) => {
+                        self.layout.can_lead(unit, place, len)
+                    }
+                    Ok((Record::Reserved { units }, _)) => units <= self.layout.capacity(),
                     Ok((Record::Bad { segment }, _)) => segment < self.layout.segments,
                     Ok(_) => true,
                     Err(_) => false,
@@ -306,12 +309,6 @@ impl Reading<'_> {
             }
         }
         Ok(u64::MAX)
-    }
-
-    /// Whether `len` units from `place` on can be payload: those of one segment.
-    fn is_possible(&self, place: u64, len: u64) -> bool {
-        let end = self.layout.segments * self.layout.segment;
-        place < end && len <= self.layout.rest_of(place)
     }
 }
 
@@ -341,14 +338,13 @@ impl Recovered {
             }
             Item::Extents(extents) => {
                 for [unit, place, len] in extents {
-                    let is_right = len > 0 && len <= layout.segment;
-                    let end = layout.segments * layout.segment;
-                    if !is_right || place + len > end || layout.rest_of(place) < len {
+                    if len == 0 || !layout.can_lead(unit, place, len) {
                         return Ok(None);
                     }
                     self.map.lead(Extent { unit, place, len });
                 }
             }
+            Item::Reserved(units) if units > layout.capacity() => return Ok(None),
             Item::Reserved(units) => self.reserved = units,
             Item::End => {}
         }

@@ -64,6 +64,26 @@ fn records_that_cannot_be() {
     refused(with_records(&device, &others[3], &[0x66, 0, 0]), "stream");
 }
 
+/// More is reserved than there is.
+#[test]
+fn reservations_that_cannot_be() {
+    let (device, _) = flushed();
+    let all = packets(&device);
+    for (is_possible, units) in [(true, 0), (true, 10), (false, END), (false, u64::MAX)] {
+        let mut records = Vec::new();
+        Record::Reserved { units }.put(true, &mut records);
+        // What was not flushed did not happen.
+        let volume = with_records(&device, all.last().unwrap(), &records).unwrap();
+        assert_eq!(volume.info().unwrap().reserved, if is_possible { units } else { 0 });
+        volume.write(0, &[1; 4096]).unwrap();
+        let outcome = with_records(&device, &all[3], &records);
+        match is_possible {
+            true => drop(outcome.unwrap()),
+            false => refused(outcome, "stream"),
+        }
+    }
+}
+
 /// Of all segments but a few it is said that they are bad: there is no space for a checkpoint.
 #[test]
 fn a_life_that_begins_without_space_counts() {
@@ -128,6 +148,9 @@ fn checkpoints_that_cannot_be() {
         (false, extent(END - 1, 2)),
         (false, extent(END - SEGMENT - 1, 2)),
         (false, extent(END - SEGMENT, 0)),
+        (true, Item::Reserved(10)),
+        (false, Item::Reserved(END)),
+        (false, Item::Reserved(u64::MAX)),
     ];
     for (is_possible, item) in cases {
         let items = [of(40), sums(40, 8), item.clone(), Item::Reserved(0), Item::End];

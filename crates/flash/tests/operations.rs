@@ -62,6 +62,8 @@ fn transfers_are_of_whole_blocks_within_the_space() {
     volume.read(last, &mut found).unwrap();
     assert_eq!(found, [7; 512]);
     assert_eq!(volume.allocated(0).unwrap(), Some((u64::MAX - 7, 7)));
+    assert_eq!(volume.allocated(last).unwrap(), Some((last, 1)));
+    assert_eq!(volume.allocated(u64::MAX).unwrap(), None);
     volume.trim(last - 3, 4).unwrap();
     volume.read(last, &mut found).unwrap();
     assert_eq!(found, [0; 512]);

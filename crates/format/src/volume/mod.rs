@@ -12,9 +12,9 @@ mod root;
 mod superblock;
 
 pub use checkpoint::{Item, ItemError, ItemReader, ItemWriter, Leaf};
-pub use packet::{HEADER_WORDS, Packet};
+pub use packet::{HEADER_WORDS, PACKETS, Packet};
 pub use record::{Record, RecordError, Records, Sums};
-pub use root::{Checkpoint, LIVES_MAX, Life, Root, STAND_INS_MAX, StandIn};
+pub use root::{Checkpoint, LIVES_MAX, Life, Root, SEQUENCES, STAND_INS_MAX, StandIn};
 pub use superblock::{Arrangement, MAGIC, SIZE, Superblock, VERSION};
 
 use crate::checksum;

@@ -4,6 +4,8 @@
 use super::{Bind, first_words, is_sealed, sealed};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CONQPACK");
+/// Packets have smaller numbers: at a million a second, for four years.
+pub const PACKETS: u64 = 1 << 47;
 /// Words of a packet's first unit before its records.
 pub const HEADER_WORDS: usize = 12;
 
@@ -63,7 +65,8 @@ impl Packet {
         let [magic, life, number, place, generation, units, words, durable, next, then, _, _] =
             words;
         let room = Packet::room(unit.len() as u64);
-        if magic != MAGIC || units == 0 || words > room || !is_sealed(unit, bind) {
+        let is_possible = units > 0 && words <= room && number < PACKETS;
+        if magic != MAGIC || !is_possible || !is_sealed(unit, bind) {
             return None;
         }
         let next_generation = then;

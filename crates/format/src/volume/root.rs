@@ -1,6 +1,7 @@
 //! Roots: where recovery begins. They are units of the anchor segments, one after the other; the
 //! one with the highest sequence number counts.
 
+use super::packet::PACKETS;
 use super::{Bind, first_words, is_sealed, sealed};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CONQROOT");
@@ -17,6 +18,8 @@ const WORDS: usize = STAND_INS + 1 + STAND_INS_MAX * STAND_IN;
 pub const LIVES_MAX: usize = 64;
 /// Most stand-ins of a root.
 pub const STAND_INS_MAX: usize = 8;
+/// Roots have smaller sequence numbers: at a hundred a second, for 170 years.
+pub const SEQUENCES: u64 = 1 << 39;
 
 /// A checkpoint of the map, as a root names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +108,8 @@ impl Root {
     pub fn from_unit(bind: Bind, unit: &[u8]) -> Option<Root> {
         let words: [u64; WORDS] = first_words(unit);
         let [magic, sequence, id, segment, units, lives, durable, failed, since, known, ..] = words;
-        if magic != MAGIC || lives == 0 || lives > LIVES_MAX as u64 || !is_sealed(unit, bind) {
+        let is_possible = lives > 0 && lives <= LIVES_MAX as u64 && sequence < SEQUENCES;
+        if magic != MAGIC || !is_possible || !is_sealed(unit, bind) {
             return None;
         }
         let (stand_ins, places) = words.get(STAND_INS..)?.split_first()?;
@@ -123,7 +127,10 @@ impl Root {
             place,
             generation,
         };
-        let lives = all.iter().take(lives as usize).map(life).collect();
+        let lives: Vec<Life> = all.iter().take(lives as usize).map(life).collect();
+        if lives.iter().any(|life| life.packet >= PACKETS) {
+            return None;
+        }
         let checkpoint = (units > 0).then_some(Checkpoint { id, segment, units });
         Some(Root { sequence, checkpoint, durable, failed, since, known, lives, stand_ins })
     }

@@ -6,7 +6,7 @@ const UNITS: [u64; 2] = [UNIT, UNIT_MAX];
 
 fn life(random: &mut Random) -> Life {
     let [life, packet, place, generation] = core::array::from_fn(|_| random.word());
-    Life { life, packet, place, generation }
+    Life { life, packet: packet % PACKETS, place, generation }
 }
 
 fn root(random: &mut Random, lives: usize) -> Root {
@@ -23,13 +23,14 @@ fn root(random: &mut Random, lives: usize) -> Root {
         StandIn { place, units, at, sum }
     };
     let stand_ins = (0..stand_ins).map(stand_in).collect();
+    let sequence = sequence % SEQUENCES;
     Root { sequence, checkpoint, durable, failed, since, known, lives, stand_ins }
 }
 
 fn packet(random: &mut Random, unit: u64) -> Packet {
     Packet {
         life: random.word(),
-        number: random.word(),
+        number: random.word() % PACKETS,
         place: random.word(),
         generation: random.word(),
         units: 1 + random.number() / 2,
@@ -208,6 +209,25 @@ fn roots_have_a_number_of_lives() {
     assert!(Root::from_unit(bind(), &some).unwrap().checkpoint.is_some());
     let none = with(&some, 4, 0);
     assert_eq!(Root::from_unit(bind(), &none).unwrap().checkpoint, None);
+}
+
+/// What is behind can be counted on from any number.
+#[test]
+fn numbers_have_bounds() {
+    let [root, packet, _] = full(UNIT);
+    let sequence = |number| Root::from_unit(bind(), &with(&root, 1, number));
+    let packet = |number| Packet::from_unit(bind(), &with(&packet, 2, number));
+    // Of the first life and of the last one.
+    let last = 10 + 4 * (LIVES_MAX - 1) + 1;
+    let first_of = |at, number| Root::from_unit(bind(), &with(&root, at, number));
+    assert_eq!(sequence(SEQUENCES - 1).unwrap().sequence, SEQUENCES - 1);
+    assert_eq!(packet(PACKETS - 1).unwrap().number, PACKETS - 1);
+    assert!(sequence(SEQUENCES).is_none() && sequence(u64::MAX).is_none());
+    assert!(packet(PACKETS).is_none() && packet(u64::MAX).is_none());
+    for at in [11, last] {
+        assert!(first_of(at, PACKETS - 1).is_some());
+        assert!(first_of(at, PACKETS).is_none() && first_of(at, u64::MAX).is_none());
+    }
 }
 
 #[test]

@@ -268,6 +268,8 @@ impl Case<'_> {
                 let is_possible = match error {
                     Error::Member { .. } | Error::Unreadable { .. } => action.starts_with("open"),
                     Error::Device { .. } | Error::Damaged { .. } => true,
+                    // A root may say of any member that it has failed.
+                    Error::Parted { .. } => action.starts_with("open") && self.trust == Trust::None,
                     Error::Region(conquest_pm::Error::Corrupt { .. })
                     | Error::Shape { .. }
                     | Error::TooMany { .. }
