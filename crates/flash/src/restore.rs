@@ -188,7 +188,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
                     return Ok(false);
                 }
             }
-            at = end * per;
+            // Behind the last unit there are no numbers.
+            at = end.saturating_mul(per);
         }
         Ok(true)
     }

@@ -111,7 +111,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
                     return Ok(verified);
                 }
             }
-            at = end * per;
+            // Behind the last unit there are no numbers.
+            at = end.saturating_mul(per);
         }
         Ok(verified)
     }

@@ -75,6 +75,20 @@ fn a_member_is_as_good_as_the_others_again() {
     }
 }
 
+#[test]
+fn it_gets_the_last_block_that_can_be_named() {
+    let (mirror, model) = degraded(0);
+    let volume = mirror.recovered();
+    let (last, bytes) = (u64::MAX - 1, [7; 512]);
+    volume.write(last, &bytes).unwrap();
+    assert_eq!(restore(&volume), 1);
+    drop(volume);
+    each_has_all(&mirror, &model, "restored");
+    let mut found = [0; 512];
+    mirror.degraded(&[0]).read(last, &mut found).unwrap();
+    assert_eq!(found, bytes);
+}
+
 /// Nobody has to flush after it, or to open the volume again.
 #[test]
 fn it_is_for_good_when_it_is_done() {

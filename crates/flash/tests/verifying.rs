@@ -165,6 +165,16 @@ fn what_cannot_be_read_is_damaged() {
 }
 
 #[test]
+fn verifying_ends_behind_the_last_block_that_can_be_named() {
+    let mirror = Mirror::new(2);
+    let volume = mirror.recovered();
+    volume.write(u64::MAX - 1, &[7; 512]).unwrap();
+    volume.write(0, &[7; 512]).unwrap();
+    let (whole, found) = verify(&volume, true);
+    assert_eq!((whole.units, whole.copies, found), (2, 4, vec![]));
+}
+
+#[test]
 fn verifying_can_be_stopped() {
     let mirror = Mirror::new(2);
     let volume = mirror.recovered();
