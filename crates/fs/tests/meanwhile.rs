@@ -1,6 +1,6 @@
 //! Large files while others are at them: writes that go to the volume at once, who may do so, where
-//! they end up, what becomes of them if others do something meanwhile; the same of pushing; and what
-//! `O_DIRECT` means.
+//! they end up, what becomes of them if others do something meanwhile; the same of pushing; and
+//! what `O_DIRECT` means.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 

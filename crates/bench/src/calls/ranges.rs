@@ -35,8 +35,8 @@ pub struct RangeFiles<'r> {
 }
 
 impl Ranges {
-    /// Opens the device at `path`, of which each file has `each` bytes; or the volume that is on its
-    /// first `volume` bytes.
+    /// Opens the device at `path`, of which each file has `each` bytes; or the volume that is on
+    /// its first `volume` bytes.
     ///
     /// # Errors
     /// Those of the system, and of the volume.

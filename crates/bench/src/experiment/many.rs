@@ -338,7 +338,8 @@ impl Run<'_> {
     }
 
     /// Does `work` while `count` processes do what [`super::Experiment::beside`] says of the phase
-    /// of number `number`, from `start` on, and waits for them. What they have measured is nobody's.
+    /// of number `number`, from `start` on, and waits for them. What they have measured is
+    /// nobody's.
     ///
     /// # Errors
     /// That of `work`, or of the first process that failed.
