@@ -57,7 +57,7 @@ pub struct Leader<'t> {
 }
 
 impl Together {
-    /// Opens the file at `memory`, of [`BYTES`] zeros in the beginning, and the device at `device`.
+    /// Opens the file at `memory`, of 64 MiB, zeros in the beginning, and the device at `device`.
     ///
     /// # Errors
     /// What the system says.
