@@ -59,7 +59,7 @@ impl Experiment for VolumeOpening {
     fn points(&self, size: Size, _: &Caches) -> Vec<Parameters> {
         let point = |extents, segment, cuts| {
             let numbers = [("extents", extents), ("units", 16), ("segment", segment)];
-            Parameters::of(&[&numbers[..], &[("fill", 80), ("cuts", cuts), ("ready", 0)]].concat())
+            Parameters::of(&[&numbers[..], &[("fill", 80), ("cuts", cuts)]].concat())
         };
         vec![match size {
             Size::Smoke => point(2000, 64, 3),
@@ -74,7 +74,6 @@ impl Experiment for VolumeOpening {
         in_range(parameters, "segment", 16..=1 << 16)?;
         in_range(parameters, "fill", 1..=80)?;
         in_range(parameters, "cuts", 1..=10_000)?;
-        in_range(parameters, "ready", 0..=1 << 20)?;
         Ok(Need::default())
     }
 
@@ -88,8 +87,8 @@ impl Experiment for VolumeOpening {
         create(&device, segment, run.random.number())?;
         let volume = recover(&device)?;
         let roots = START + ANCHORS * segment * UNIT;
-        let (ready, random) = (number("ready") as usize, run.random.clone());
-        let mut opening = Opening { thin, device, roots, extents, units, ready, random, volume };
+        let mut opening =
+            Opening { thin, device, roots, extents, units, random: run.random.clone(), volume };
         run.begin_all();
         let (amounts, shape) = opening.measure(number("cuts"))?;
         let all = [amounts.as_slice(), shape.as_slice()].concat();
@@ -106,9 +105,6 @@ struct Opening {
     roots: u64,
     extents: u64,
     units: u64,
-    /// MiB of memory that are used, and given back, just before: the host of a virtual machine may
-    /// have to find them first, and takes its time.
-    ready: usize,
     random: Random,
     volume: Volume,
 }
@@ -176,7 +172,6 @@ impl Opening {
         // None of what was not flushed is lost, or all, or something in between.
         let lost = self.random.below(5) as f64 / 4.0;
         self.thin.restore(lost, &mut self.random);
-        drop(std::hint::black_box(vec![1_u8; self.ready << 20]));
         let begin = Instant::now();
         let volume = recover(&self.device)?;
         let taken = begin.elapsed();
