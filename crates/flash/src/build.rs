@@ -240,7 +240,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Begins a new life of the volume: from now on its stream goes on in segments that are free.
     fn begin_life(&mut self, recovered: Recovered) -> Result<()> {
-        let Recovered { root, packet, has_begun, .. } = recovered;
+        let Recovered { root, packet, stream, has_begun, .. } = recovered;
         let life = self.draw_life(root.sequence + 1)?;
         let mut lives = root.lives;
         if !has_begun {
@@ -257,6 +257,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
             (Word::LastCheckpoint, (root.sequence + 1) << CHECKPOINT_SHIFT),
             (Word::LastRooted, checkpoint.map_or(0, |checkpoint| checkpoint.id)),
             (Word::CheckpointUnits, checkpoint.map_or(0, |checkpoint| checkpoint.units)),
+            // Else the next opening would read what comes of this life, too, before a checkpoint.
+            (Word::StreamUnits, stream),
             (Word::Written, packet),
             (Word::Durable, packet),
             (Word::Named, packet),

@@ -59,6 +59,8 @@ pub(crate) struct Recovered {
     pub(crate) reserved: u64,
     /// The number that the next packet gets.
     pub(crate) packet: u64,
+    /// Units of the packets since the checkpoint.
+    pub(crate) stream: u64,
     /// Whether the last life of the root has a packet.
     pub(crate) has_begun: bool,
 }
@@ -105,6 +107,7 @@ pub(crate) fn recover(
         map: Ranges::default(),
         reserved: 0,
         packet: 0,
+        stream: 0,
         has_begun: false,
         root: root.clone(),
     };
@@ -128,6 +131,7 @@ pub(crate) fn recover(
     reading.make_alike(&packets, durable, generations);
     let first = recovered.root.lives.last().map_or(1, |life| life.packet);
     recovered.packet = packets.last().map_or(first, |found| found.header.number + 1).max(first);
+    recovered.stream = packets.iter().map(|found| found.header.units).sum();
     recovered.has_begun = recovered.packet > first;
     for life in &recovered.root.lives {
         let segment = layout.segment_of(life.place);

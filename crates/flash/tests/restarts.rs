@@ -107,20 +107,43 @@ fn who_is_cut_off_again_and_again_has_space_to_go_on() {
     }
 }
 
-/// Also where packets are few, but long.
-#[test]
-fn a_checkpoint_comes_when_the_stream_has_taken_much() {
+/// A volume whose packets are few, but long.
+fn of_large_segments() -> MemoryDevice {
     let device = MemoryDevice::new("memory", (2 << 16) + (200 << 18), Limits::of_blocks(512));
     let device = device.unwrap();
     let (uuid, arrangement) = (*b"a volume to test", Arrangement::Striped);
     let new = NewVolume { uuid, created: 1, arrangement, segment: Some(64) };
     create(&[Arc::new(device.as_other())], &new).unwrap();
-    let volume = recovered(&device);
+    device
+}
+
+#[test]
+fn a_checkpoint_comes_when_the_stream_has_taken_much() {
+    let volume = recovered(&of_large_segments());
     for number in 0..300 {
         volume.write(0, &[number as u8; 65_536]).unwrap();
     }
     let info = volume.info().unwrap();
     assert!(info.stream.open < 250 && info.written.checkpoints > 0, "{info:?}");
+}
+
+/// Else opening it would take longer after each.
+#[test]
+fn what_earlier_lives_have_written_makes_a_checkpoint_due_as_well() {
+    let device = of_large_segments();
+    let wrote_one = |_| {
+        let volume = recovered(&device);
+        for number in 0..66 {
+            volume.write(0, &[number as u8; 65_536]).unwrap();
+        }
+        volume.flush().unwrap();
+        let info = volume.info().unwrap();
+        // So many packets make none due.
+        assert!(info.stream.open < 256, "{info:?}");
+        info.written.checkpoints > 0
+    };
+    let wrote: Vec<bool> = (0..6).map(wrote_one).collect();
+    assert_eq!(wrote, [false, false, false, true, false, false]);
 }
 
 #[test]

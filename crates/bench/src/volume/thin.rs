@@ -3,10 +3,9 @@
 //! Payload of experiments is one word again and again: of such a unit the word is kept, of all
 //! others all bytes. So a volume of many gigabytes fits into some hundred megabytes.
 
-use std::collections::HashMap;
 use std::io;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use conquest_flash::device::{Device, Limits};
 
@@ -38,18 +37,85 @@ struct State {
     /// Of each unit.
     words: Vec<u64>,
     /// Units that are no word.
-    others: HashMap<u64, Box<[u8]>>,
+    others: Others,
     /// What units held before they were written, since the last flush, in order.
     before: Vec<(u64, Held)>,
     cut: Cut,
     is_off: bool,
 }
 
+/// Units of which all bytes are kept. Those that were written together are together in memory, and
+/// are found by one look, so that reading them takes little more than copying them.
+#[derive(Debug)]
+struct Others {
+    /// Of each unit of the device which one it is here, plus 1; 0 if it is not here.
+    places: Vec<u32>,
+    /// So many units each.
+    chunks: Vec<Box<[u8]>>,
+    /// Places that are free, of which the last one is used next.
+    free: Vec<u32>,
+}
+
+/// Units of a chunk.
+const CHUNK: usize = 256;
+
+impl Others {
+    fn of(units: usize) -> Others {
+        Others { places: vec![0; units], chunks: Vec::new(), free: Vec::new() }
+    }
+
+    fn place(&self, unit: u64) -> Option<usize> {
+        self.places.get(unit as usize)?.checked_sub(1).map(|place| place as usize)
+    }
+
+    fn get(&self, unit: u64) -> Option<&[u8]> {
+        let place = self.place(unit)?;
+        self.chunks.get(place / CHUNK)?.chunks(UNIT as usize).nth(place % CHUNK)
+    }
+
+    /// Keeps `bytes`, or nothing, for `unit`: what was kept before.
+    fn put(&mut self, unit: u64, bytes: Option<&[u8]>) -> Option<Box<[u8]>> {
+        let before = self.get(unit).map(Box::from);
+        if let Some(place) = self.place(unit) {
+            self.free.push(place as u32);
+            self.note(unit, 0);
+        }
+        if let Some(bytes) = bytes {
+            let place = self.free_place();
+            let chunk = self.chunks.get_mut(place as usize / CHUNK);
+            let kept =
+                chunk.and_then(|chunk| chunk.chunks_mut(UNIT as usize).nth(place as usize % CHUNK));
+            if let Some(kept) = kept {
+                kept.copy_from_slice(bytes);
+                self.note(unit, place + 1);
+            }
+        }
+        before
+    }
+
+    fn note(&mut self, unit: u64, place: u32) {
+        if let Some(noted) = self.places.get_mut(unit as usize) {
+            *noted = place;
+        }
+    }
+
+    fn free_place(&mut self) -> u32 {
+        if let Some(place) = self.free.pop() {
+            return place;
+        }
+        let first = (self.chunks.len() * CHUNK) as u32;
+        self.chunks.push(vec![0; CHUNK * UNIT as usize].into());
+        self.free.extend((first + 1..first + CHUNK as u32).rev());
+        first
+    }
+}
+
 /// The device.
 #[derive(Debug)]
 pub struct Thin {
     len: u64,
-    state: Mutex<State>,
+    /// Several can read at once.
+    state: RwLock<State>,
 }
 
 impl Thin {
@@ -58,21 +124,25 @@ impl Thin {
     pub fn new(len: u64) -> Thin {
         let state = State {
             words: vec![0; (len / UNIT) as usize],
-            others: HashMap::new(),
+            others: Others::of((len / UNIT) as usize),
             before: Vec::new(),
             cut: Cut::Never,
             is_off: false,
         };
-        Thin { len: len / UNIT * UNIT, state: Mutex::new(state) }
+        Thin { len: len / UNIT * UNIT, state: RwLock::new(state) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state_mut(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says when the power is to go.
     pub fn set_cut(&self, cut: Cut) {
-        self.state().cut = cut;
+        self.state_mut().cut = cut;
     }
 
     /// Whether it has gone: nothing can be written since.
@@ -84,7 +154,7 @@ impl Thin {
     /// The power comes back. Of what was written since the last flush each unit is lost with the
     /// chance `lost`.
     pub fn restore(&self, lost: f64, random: &mut Random) {
-        let mut state = self.state();
+        let mut state = self.state_mut();
         while let Some((unit, held)) = state.before.pop() {
             if random.share() < lost {
                 state.put(unit, held);
@@ -120,8 +190,8 @@ impl State {
     /// Puts `held` into `unit`: what it held before.
     fn put(&mut self, unit: u64, held: Held) -> Held {
         let other = match held {
-            Held::Word(_) => self.others.remove(&unit),
-            Held::Bytes(ref bytes) => self.others.insert(unit, bytes.clone()),
+            Held::Word(_) => self.others.put(unit, None),
+            Held::Bytes(ref bytes) => self.others.put(unit, Some(bytes)),
         };
         let Some(place) = self.words.get_mut(unit as usize) else {
             return held;
@@ -164,7 +234,7 @@ impl Device for Thin {
         let units = self.units(at, into.len())?;
         let state = self.state();
         for (unit, into) in units.zip(into.chunks_mut(UNIT as usize)) {
-            match state.others.get(&unit) {
+            match state.others.get(unit) {
                 Some(bytes) => into.copy_from_slice(bytes),
                 None => {
                     let word = state.words.get(unit as usize).copied().unwrap_or(0);
@@ -177,7 +247,7 @@ impl Device for Thin {
 
     fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         let units = self.units(at, bytes.len())?;
-        let mut state = self.state();
+        let mut state = self.state_mut();
         state.pass(Some(at + bytes.len() as u64))?;
         for (unit, bytes) in units.zip(bytes.chunks(UNIT as usize)) {
             let before = state.put(unit, held(bytes));
@@ -187,7 +257,7 @@ impl Device for Thin {
     }
 
     fn flush(&self) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state_mut();
         state.pass(None)?;
         state.before.clear();
         Ok(())
@@ -238,7 +308,7 @@ mod tests {
         thin.write(3 * UNIT, &two).unwrap();
         assert_eq!(read(&thin, 3), two[..UNIT as usize]);
         assert_eq!((read(&thin, 4), read(&thin, 5)), (bytes(1), vec![0; UNIT as usize]));
-        assert_eq!(thin.state().others.len(), 1);
+        assert_eq!(thin.state().others.free.len(), CHUNK - 1);
         thin.write(4 * UNIT, &two[..UNIT as usize]).unwrap();
         assert_eq!(read(&thin, 4), two[..UNIT as usize]);
         assert!(thin.write(10 * UNIT, &two).is_err() && thin.write(5, &two).is_err());
