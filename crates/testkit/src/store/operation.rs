@@ -30,6 +30,8 @@ pub enum Op {
     Write(String, u64, u64),
     /// The same by a descriptor, which is closed: what is in the core is pushed then.
     WriteAndClose(String, u64, u64),
+    /// The same of whole pages with `O_DIRECT`: of a large file they go to the volume at once.
+    Direct(String, u64, u64),
     /// Writes so many bytes to the end.
     Append(String, u64),
     /// Sets the size.
@@ -99,7 +101,7 @@ impl Op {
             }
             Op::Append(_, len) => *len >= 16 * P,
             Op::Truncate(name, len) => *len > size(tree, name),
-            Op::Range(..) | Op::Temporary(..) | Op::Copy(..) => true,
+            Op::Range(..) | Op::Temporary(..) | Op::Copy(..) | Op::Direct(..) => true,
             _ => false,
         };
         if takes_turn && may == May::WithoutTurns { Op::Sync } else { op }
@@ -158,7 +160,8 @@ impl Op {
             (39..43, _) => Op::Append(one, 1 + rng.below(3 * P)),
             // At once, if it begins with a page.
             (43..48, _) => Op::Write(one, at / P * P, (64 + rng.below(16)) * P + rng.below(2) * 77),
-            (48..54, _) => Op::WriteAndClose(one, at, 1 + rng.below(8 * P)),
+            (48..51, _) => Op::WriteAndClose(one, at, 1 + rng.below(8 * P)),
+            (51..54, _) => Op::Direct(one, at / P * P, (1 + rng.below(6)) * P),
             (54..58, _) => Op::Write(one, at / P * P, (1 + rng.below(6)) * P),
             _ => Op::Write(one, at, 1 + rng.below(2 * P)),
         }
@@ -191,8 +194,9 @@ impl Op {
                 let done = files.write(who, find(path)?, WriteAt::Offset(*from), &bytes)?;
                 all(done.1, *len)
             }
-            Op::WriteAndClose(path, from, len) => {
-                let open = files.open_at(who, at(path), &how(libc::O_WRONLY)?)?;
+            Op::WriteAndClose(path, from, len) | Op::Direct(path, from, len) => {
+                let direct = if matches!(self, Op::Direct(..)) { libc::O_DIRECT } else { 0 };
+                let open = files.open_at(who, at(path), &how(libc::O_WRONLY | direct)?)?;
                 let done = files.write_at(who, &open, *from, &content(number, *from..from + len));
                 files.close(&open)?;
                 all(done? as u64, *len)
@@ -249,7 +253,9 @@ impl Op {
                 tree.names.insert(path.clone(), number.into());
                 tree.files.insert(number.into(), Arc::new(file));
             }
-            Op::Write(path, at, len) | Op::WriteAndClose(path, at, len) => {
+            Op::Write(path, at, len)
+            | Op::WriteAndClose(path, at, len)
+            | Op::Direct(path, at, len) => {
                 tree.change(path, |file| file.write(*at, &content(number, *at..at + len)));
             }
             Op::Append(path, len) => tree.change(path, |file| {
