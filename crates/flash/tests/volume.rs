@@ -605,6 +605,22 @@ fn what_stays_in_segments_that_are_cleaned_is_counted() {
 }
 
 #[test]
+fn all_that_there_is_can_be_reserved_also_over_restarts() {
+    let device = device(100);
+    let mut volume = recovered(&device);
+    let capacity = volume.info().unwrap().capacity;
+    volume.reserve(capacity).unwrap();
+    // Without a checkpoint, and with one.
+    for _ in 0..2 {
+        volume.flush().unwrap();
+        drop(volume);
+        volume = recovered(&device);
+        assert_eq!(volume.info().unwrap().reserved, capacity);
+        volume.checkpoint().unwrap();
+    }
+}
+
+#[test]
 fn what_is_reserved_is_there_for_those_who_write_with_it() {
     let device = device(100);
     let mut volume = recovered(&device);
