@@ -20,6 +20,7 @@ use crate::index::{self, Count, Noted, Of, Use, Word, Words, position, use_word}
 use crate::keep::Keeping;
 use crate::kinds;
 use crate::layout::Layout;
+use crate::looked::Looked;
 use crate::map::{Extent, Tree};
 use crate::mirror::now;
 use crate::naming::Naming;
@@ -47,6 +48,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             order: Order::default(),
             buffers: Buffers::default(),
             cache: Cache::default(),
+            looked: Looked::default(),
             packets: [const { OnceLock::new() }; index::RING as usize],
             standing: Mutex::default(),
             keeping: Keeping::default(),

@@ -188,41 +188,46 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// whether they are.
     pub(crate) fn read_kept(&self, unit: u64, into: &mut [u8]) -> Result<bool> {
         self.check_health()?;
+        let size = self.layout.unit;
+        let units = into.len() as u64 / size;
         let mut rest = into;
-        for piece in &self.look(unit, rest.len() as u64 / self.layout.unit)? {
-            let (now, later) = rest.split_at_mut(self.bytes_of(piece).min(rest.len()));
-            if !self.find_piece(piece, now) {
-                return Ok(false);
-            }
+        self.with_pieces(unit, units, |piece, wanted| {
+            let len = ((wanted.end - wanted.start) * size) as usize;
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(len);
             rest = later;
-        }
-        Ok(rest.is_empty())
+            self.find_part(piece, wanted.start, now)
+        })
     }
 
     /// Copies `piece` from the cache, if all of it is there, and is right.
     fn find_piece(&self, piece: &Piece, into: &mut [u8]) -> bool {
+        self.find_part(piece, 0, into)
+    }
+
+    /// The same for units of `piece` from number `skip` on.
+    fn find_part(&self, piece: &Piece, skip: u64, into: &mut [u8]) -> bool {
         let Some(found) = piece.found.as_ref().filter(|found| found.inline.is_none()) else {
             return false;
         };
         let units = into.chunks_mut(self.layout.unit as usize);
-        let are_there = (found.place..).zip(units).all(|(place, unit)| {
+        let are_there = (found.place + skip..).zip(units).all(|(place, unit)| {
             let page = self.cached(place, found.generation);
             page.is_some_and(|page| {
                 self.core.memory().read(page, unit);
                 true
             })
         });
-        are_there && self.is_what_was(found, into)
+        are_there && self.is_part_of(found, skip as usize, into)
     }
 
-    /// Keeps what was read of `pieces`, if it is what was there when they were looked for.
+    /// Keeps `bytes`, which are those of `pieces`. If they are not, as others have changed
+    /// something meanwhile, whoever looks for what was there finds that out.
     pub(crate) fn keep_pieces(&self, pieces: &[Piece], bytes: &[u8]) {
         let mut rest = bytes;
         for piece in pieces {
             let (now, later) = rest.split_at(self.bytes_of(piece).min(rest.len()));
             rest = later;
-            let found = piece.found.as_ref().filter(|found| found.inline.is_none());
-            if let Some(found) = found.filter(|found| self.is_what_was(found, now)) {
+            if let Some(found) = piece.found.as_ref().filter(|found| found.inline.is_none()) {
                 let units = now.chunks_exact(self.layout.unit as usize);
                 for (place, unit) in (found.place..).zip(units) {
                     self.keep_unit(place, found.generation, unit);

@@ -32,6 +32,7 @@ pub mod kinds;
 mod large;
 mod layout;
 mod leaves;
+mod looked;
 pub mod map;
 mod members;
 mod mirror;

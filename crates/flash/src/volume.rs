@@ -13,6 +13,7 @@ use crate::device::{Device, Standing};
 use crate::index::{Count, RING, VERSION, Word, Words};
 use crate::keep::Keeping;
 use crate::layout::Layout;
+use crate::looked::Looked;
 use crate::map::Tree;
 use crate::members::Body;
 use crate::naming::Naming;
@@ -45,6 +46,7 @@ pub struct Volume<M: Memory, H: Host> {
     pub(crate) life: Option<u32>,
     /// What has been read, for who reads it again.
     pub(crate) cache: Cache,
+    pub(crate) looked: Looked,
     /// How members of a mirror stand, as the device was told last.
     pub(crate) standing: Mutex<Standing>,
     /// The thread that works in the background.

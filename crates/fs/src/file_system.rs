@@ -65,7 +65,7 @@ pub struct FileSystem<M: Memory, H: Host> {
     /// The volume's space, for large files.
     space: Option<Box<dyn Space>>,
     /// Memory for what is on its way there, used again.
-    passing: Mutex<Vec<u8>>,
+    passing: Mutex<Vec<Vec<u8>>>,
     /// Whether operations make durable what they have done before they return.
     is_synchronous: bool,
     after_each: Option<AfterEach<M, H>>,
@@ -268,7 +268,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Memory for what is on its way to the volume.
-    pub(crate) fn passing(&self) -> &Mutex<Vec<u8>> {
+    pub(crate) fn passing(&self) -> &Mutex<Vec<Vec<u8>>> {
         &self.passing
     }
 

@@ -8,6 +8,7 @@ mod store;
 use conquest_format::PAGE;
 use conquest_format::fs::chunk;
 
+use conquest_fs::content::Allocate;
 use conquest_fs::large::NewLarge;
 use conquest_fs::locks::Wait;
 use conquest_fs::names::{New, Removal};
@@ -194,5 +195,44 @@ fn a_core_that_is_full_of_what_is_due_is_not_full() {
             store.remove(&root_user(), store.root(), name.as_bytes(), Removal::File).unwrap();
         }
     }
+    store.examine();
+}
+
+/// Bytes of what had these pages before are never seen.
+#[test]
+fn who_appends_small_pieces_has_pages_ahead_until_they_are_pushed() {
+    let store = hybrid(1);
+    let (empty, old) = (used(&store), store.file("old", b""));
+    append(&store, old, 300, 9);
+    store.remove(&root_user(), store.root(), b"old", Removal::File).unwrap();
+    assert!(used(&store) < empty + 10);
+    let file = store.file("new", b"");
+    append(&store, file, 6, 1);
+    let (mut pages, mut changes) = (store.pages(file), 0);
+    for _ in 0..34 {
+        append(&store, file, 1, 1);
+        changes += u32::from(store.pages(file) != pages);
+        pages = store.pages(file);
+    }
+    assert!((1..=3).contains(&changes) && pages > 40, "{changes} changes, {pages} pages");
+    // Over some of what is ahead; what is written behind that is put where it belongs.
+    let size = store.stat(file).unwrap().size;
+    store.truncate(&root_user(), file, size + PAGE + 7).unwrap();
+    store.put(file, size + 3 * PAGE + 1, &[2; 9]);
+    let mut wanted = vec![1; size as usize];
+    wanted.resize((size + 3 * PAGE + 1) as usize, 0);
+    wanted.extend([2; 9]);
+    assert!(store.get(file) == wanted);
+    store.push(file, Wait::Forever).unwrap();
+    assert!(used(&store) < empty + 4 && store.pages(file) <= 44, "{}", store.pages(file));
+    assert!(store.get(file) == wanted);
+    // What is asked for stays, and nothing comes to it.
+    let keeps = Allocate::Space { keeps_size: true };
+    let size = store.stat(file).unwrap().size;
+    store.allocate(&root_user(), file, keeps, size, 3 * PAGE).unwrap();
+    append(&store, file, 8, 3);
+    assert!(used(&store) < empty + 13, "{} pages", used(&store));
+    wanted.resize((size + 8 * PAGE) as usize, 3);
+    assert!(store.get(file) == wanted);
     store.examine();
 }

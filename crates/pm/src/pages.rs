@@ -61,7 +61,7 @@ pub(crate) enum Side {
 
 /// A run of pages that nothing points to yet. It is filled from its start on; [`Tx::finish_run`]
 /// zeros what was not filled and only then tells where the run is, so that no byte of its former
-/// life is ever seen.
+/// life is ever seen. [`Tx::finish_run_ahead`] leaves that to those who look there.
 #[derive(Debug)]
 #[must_use]
 pub struct FreshRun {
@@ -294,6 +294,17 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         let FreshRun { place, filled } = run;
         self.core.memory.put_zeros(place.offset().plus(filled), place.len() - filled);
         self.prepared(place.offset(), place.len());
+        place.offset()
+    }
+
+    /// [`Self::finish_run`], but the pages behind the last one in which something was filled are
+    /// left as they are. The caller's own rules must say that nobody looks there before
+    /// [`Self::put_unseen`] or [`Self::zero_unseen`] was there.
+    pub fn finish_run_ahead(&mut self, run: FreshRun) -> Offset {
+        let FreshRun { place, filled } = run;
+        let used = filled.next_multiple_of(PAGE);
+        self.core.memory.put_zeros(place.offset().plus(filled), used - filled);
+        self.prepared(place.offset(), used);
         place.offset()
     }
 

@@ -3,6 +3,10 @@
 //! A process makes and removes small files, alone and beside three others, in turn: one makes small
 //! files durable one by one; one writes over a large file, piece by piece, each made durable, so
 //! that a volume has to be cleaned; and one is stopped, wherever it is, as long as its slice lasts.
+//!
+//! Each has a directory of its own, or all are `together` in one. A store's process that is stopped
+//! while it changes a directory keeps that from all others until it goes on; the kernel stops
+//! nobody there.
 
 use std::ffi::CString;
 use std::io;
@@ -83,8 +87,9 @@ impl Experiment for Neighbour {
     }
 
     fn points(&self, size: Size, _: &Caches) -> Vec<Parameters> {
-        let point = |mebibytes, times, slices, slice| {
+        let point = |together, mebibytes, times, slices, slice| {
             Parameters::of(&[
+                ("together", together),
                 ("mebibytes", mebibytes),
                 ("times", times),
                 ("slices", slices),
@@ -92,15 +97,16 @@ impl Experiment for Neighbour {
             ])
         };
         // Before it begins, a volume has been written to its end.
-        vec![match size {
-            Size::Smoke => point(4, 1, 1, 50),
-            Size::Short => point(256, 6, 4, 250),
-            Size::Full => point(256, 6, 20, 250),
-        }]
+        match size {
+            Size::Smoke => vec![point(0, 4, 1, 1, 50)],
+            Size::Short => vec![point(0, 256, 6, 4, 250)],
+            Size::Full => [0, 1].map(|together| point(together, 256, 6, 20, 250)).to_vec(),
+        }
     }
 
     fn need(&self, parameters: &Parameters) -> Result<Need, String> {
         let bytes = in_range(parameters, "mebibytes", 1..=1 << 20)? << 20;
+        in_range(parameters, "together", 0..=1)?;
         in_range(parameters, "times", 0..=1000)?;
         in_range(parameters, "slices", 1..=10_000)?;
         in_range(parameters, "slice", 10..=60_000)?;
@@ -130,7 +136,7 @@ impl Experiment for Neighbour {
         let slices = Slices { start: now() + LEAD, ..slices };
         run.begin_all();
         let [alone, beside] = run.among(0, OTHERS, slices.start, |run| {
-            let mut small = Small::new("neighbour", &content);
+            let mut small = Small::new("neighbour", &content, run)?;
             slices.measure(&mut *run.calls, &mut small)
         })?;
         let phases =
@@ -151,9 +157,9 @@ impl Experiment for Neighbour {
         let slices = Slices { start: beside.start, slice, count };
         let content = run.random.bytes(PIECE);
         let mut random = run.random.clone();
-        let calls = &mut *run.calls;
         match beside.number {
             OVERWRITES => {
+                let calls = &mut *run.calls;
                 let mut large = Large::open(calls, number("mebibytes") << 20)?;
                 slices.each(|until| {
                     while now() < until {
@@ -165,20 +171,20 @@ impl Experiment for Neighbour {
                 })
             }
             SYNCS => {
-                let mut small = Small { is_synced: true, ..Small::new("syncs", &content) };
+                let mut small = Small { is_synced: true, ..Small::new("syncs", &content, run)? };
                 slices.each(|until| {
                     while now() < until {
-                        small.next(calls)?;
+                        small.next(&mut *run.calls)?;
                     }
                     Ok(())
                 })
             }
             STOPPED => {
-                let mut small = Small::new("stopped", &content);
+                let mut small = Small::new("stopped", &content, run)?;
                 slices.each(|until| {
                     let mut stopping = stopped_until(until, &mut random)?;
                     while now() < until {
-                        small.next(calls)?;
+                        small.next(&mut *run.calls)?;
                     }
                     let ended = stopping.wait();
                     ended.map(drop).map_err(|source| CallError::of("wait for kill", source))
@@ -321,10 +327,17 @@ struct Small<'c> {
 }
 
 impl<'c> Small<'c> {
-    fn new(who: &str, content: &'c [u8]) -> Small<'c> {
-        let names = (0..WINDOW).map(|number| calls::path(&format!("{who}-{number}"))).collect();
+    /// Those of `who`.
+    fn new(who: &str, content: &'c [u8], run: &mut Run<'_>) -> Result<Small<'c>, CallError> {
+        let is_alone = run.parameters.get("together") == 0;
+        if is_alone {
+            run.calls.mkdir(&calls::path(who))?;
+        }
+        let between = if is_alone { '/' } else { '-' };
+        let name = |number| calls::path(&format!("{who}{between}{number}"));
         let content = content.get(..SMALL).unwrap_or(content);
-        Small { names, content, is_synced: false, made: 0 }
+        let names = (0..WINDOW).map(name).collect();
+        Ok(Small { names, content, is_synced: false, made: 0 })
     }
 
     /// Makes the next one, in the place of the one that was made first.

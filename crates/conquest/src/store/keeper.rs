@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use conquest_pm::log::Asked;
@@ -208,6 +209,8 @@ fn lock_alone(directory: &Path, mut lock: &File) -> Result<bool> {
     Ok(true)
 }
 
+/// Pages of large files in the core with which a second thread helps.
+const MUCH: u64 = 1024;
 /// Bytes of a volume's file that are written ahead of those who use them.
 const ZEROS_AHEAD: u64 = 64 << 20;
 
@@ -251,7 +254,7 @@ impl Keeper<'_> {
                 // waiting that is to be made durable after each interval.
                 let from = if is_usual && !makes_durable { synced } else { Instant::now() };
                 let limit = from + interval;
-                self.store.fs().push_due(|| Instant::now() > limit)?;
+                self.push_until(limit)?;
             }
             if makes_durable {
                 synced = Instant::now();
@@ -273,6 +276,25 @@ impl Keeper<'_> {
         self.backing.sync(core)?;
         self.checkpoint_if_long()?;
         Ok(!is_asked)
+    }
+
+    /// Pushes what is due, not much longer than to `limit`. A second thread helps with much of it:
+    /// while one waits for a device, the other one copies.
+    fn push_until(&self, limit: Instant) -> Result<()> {
+        let files = self.store.fs();
+        let push = || files.push_due(|| Instant::now() > limit);
+        if files.core().passing_pages() < MUCH {
+            push()?;
+            return Ok(());
+        }
+        std::thread::scope(|scope| {
+            // Without it the calling one does all.
+            let other = Builder::new().spawn_scoped(scope, || push().is_ok());
+            let pushed = push();
+            drop(other);
+            pushed?;
+            Ok(())
+        })
     }
 
     fn checkpoint_if_long(&self) -> Result<()> {

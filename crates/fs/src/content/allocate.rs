@@ -15,7 +15,8 @@ use crate::content::contiguous::{capacity, reextend};
 use crate::content::cut::clear;
 use crate::content::patch::{Fill, Patch};
 use crate::content::tree::{Way, plant};
-use crate::content::write::{expose, fill_holes, is_no_space, write_some};
+use crate::content::write::{expose, is_no_space, write_some};
+use crate::content::write_tree::fill_holes;
 use crate::content::{Piece, piece};
 use crate::inode::{Draft, FileId, access_list, load, rules_of};
 use crate::large::far_edges;
@@ -185,8 +186,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
     }
 
-    /// Makes zeros of the bytes of `range`, all inside the size.
+    /// Makes zeros of the bytes of `range`, all inside the size: the file then. It stays locked.
     fn zero(&self, tx: &mut Tx<'_, M, H>, draft: Draft, range: Range<u64>) -> Result<Draft> {
+        let file = draft.file;
         let mut left = range;
         let mut full = false;
         self.in_parts(tx, draft, |tx, draft| {
@@ -196,7 +198,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 left.start += write_some(tx, draft, &patch, &mut full)?;
             }
             Ok(left.is_empty())
-        })
+        })?;
+        Draft::open(tx, file)
     }
 
     /// Lets the bytes of `range` have space.

@@ -17,8 +17,9 @@ use crate::{Reader, Result};
 /// Most bytes of packed content.
 pub(super) const PACKED_MAX: u64 = PACKED_SIZES[PACKED_SIZES.len() - 1];
 
-/// Pages that an extent gets ahead, if it gets more of them where it is.
-const AHEAD: u64 = 16;
+/// Pages that an extent gets ahead, if it gets more of them where it is, and a large file, if small
+/// pieces are appended to it.
+pub(super) const AHEAD: u64 = 16;
 
 /// Bytes that `content` covers, which has no tree.
 pub(super) fn capacity(content: Content) -> u64 {

@@ -24,6 +24,7 @@ mod patch;
 mod read;
 mod tree;
 mod write;
+mod write_tree;
 
 pub use allocate::Allocate;
 pub use read::Seek;
@@ -36,7 +37,8 @@ pub(crate) use cut::{finish_cut, reap, stage_trim};
 use freed::Freed;
 pub(crate) use patch::{Fill, Parts, Patch};
 pub(crate) use read::{Copied, STEP, copy_out};
-pub(crate) use write::{Begin, expose, put_page};
+pub(crate) use write::{Begin, expose};
+pub(crate) use write_tree::put_page;
 
 use conquest_format::fs::DATA;
 use conquest_format::inode::Content;

@@ -7,6 +7,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::content::{Piece, piece, read_bytes};
+use crate::file_system::lock_of;
 use crate::inode::{FileId, load};
 use crate::large::{FAR_STEP, Far, chunk};
 use crate::open::OpenFile;
@@ -72,7 +73,9 @@ pub(crate) fn copy_out(
     read_bytes(reader, inode.content, inode.size, from, out, &mut note)?;
     let far = match inode.content {
         Content::Large { chunk: at, .. } if !parts.is_empty() => {
-            Some(Far { chunk: chunk::load(reader, at)?, parts })
+            let core = reader.core();
+            let stamp = core.stamp(lock_of(core, file.number));
+            Some(Far { chunk: chunk::load(reader, at)?, parts, stamp })
         }
         _ => None,
     };

@@ -1,23 +1,19 @@
 //! Writing.
 
-use core::ops::Range;
-
 use conquest_access::{Credentials, Errno, write_open};
-use conquest_format::fs::DATA;
-use conquest_format::fs::tree::{SLOTS, Slot};
-use conquest_format::inode::{Content, EXTENT_PAGES_MAX, FileType};
+use conquest_format::inode::{Content, EXTENT_PAGES_MAX, FileType, Inode};
 use conquest_format::{GROUP_PAGES, PAGE, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_pm::{OVERWRITE_ENTRIES, Place, Tx};
+use conquest_pm::{Place, Tx};
 
 use crate::attributes::apply;
 use crate::content::contiguous::{
-    self, PACKED_MAX, capacity, fill_run, lengthen, pages_for, reextend, repack,
+    self, PACKED_MAX, capacity, lengthen, pages_for, reextend, repack,
 };
 use crate::content::patch::{Fill, Patch};
-use crate::content::tree::{self, Way};
-use crate::content::{Freed, IN_PLACE_MAX, Piece, part_of_run, piece};
+use crate::content::write_tree::write_tree;
+use crate::content::{IN_PLACE_MAX, Piece, piece, tree};
 use crate::error::corrupt;
 use crate::inode::{Draft, FileId};
 use crate::large::{DIRECT_MIN, chunk, far_edges};
@@ -194,7 +190,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
         }
         let limit = self.limit_of(&draft.inode);
-        if self.is_too_full(&draft) && draft.inode.size > limit {
+        if self.is_too_full(&draft.inode) && draft.inode.size > limit {
             return Ok(Written::Full);
         }
         let is_large = matches!(draft.inode.content, Content::Large { .. });
@@ -223,7 +219,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             Ok(left.len() == 0)
         });
         let (len, is_full) = match written {
-            Ok(draft) => (most, self.is_full(&draft)),
+            Ok(inode) => (most, self.is_full(&inode)),
             // What is done stays, and the rest is told to be missing.
             Err(_) if done > start => (done - start, false),
             Err(error) => return Err(error),
@@ -263,13 +259,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Changes the content of a file record after record, until `step` says that it was the last
-    /// one; the file as it is then. It stays locked.
+    /// one; its inode then. It stays locked.
     pub(crate) fn in_parts(
         &self,
         tx: &mut Tx<'_, M, H>,
         mut draft: Draft,
         mut step: impl FnMut(&mut Tx<'_, M, H>, &mut Draft) -> Result<bool>,
-    ) -> Result<Draft> {
+    ) -> Result<Inode> {
         // Once only: what was begun is finished.
         self.check_changes()?;
         loop {
@@ -277,10 +273,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             draft.touch(self.now());
             draft.stage(tx)?;
             tx.commit_part()?;
-            draft = Draft::open(tx, draft.file)?;
             if is_last {
-                return Ok(draft);
+                return Ok(draft.inode);
             }
+            draft = Draft::open(tx, draft.file)?;
         }
     }
 }
@@ -294,19 +290,6 @@ fn will_be_program<M: Memory, H: Host>(
     let mut beginning = [0; MAGIC];
     patch.compose(tx, draft.inode.content, draft.inode.size, 0, &mut beginning)?;
     Ok(is_program(draft.inode.permissions.into(), &beginning))
-}
-
-/// Stages that page `page` of the file of `draft`, which has none there, is `bytes`.
-pub(crate) fn put_page<M: Memory, H: Host>(
-    tx: &mut Tx<'_, M, H>,
-    draft: &mut Draft,
-    page: u64,
-    bytes: &[u8],
-) -> Result<()> {
-    let patch = Patch { at: page * PAGE, fill: Fill::Bytes(bytes) };
-    let mut way = Way::find(tx, draft, page, page + 1)?;
-    replace_pages(tx, draft, &mut way, &patch, page..page + 1)?;
-    way.finish(tx, draft, page)
 }
 
 /// The inode of `file`, a regular one.
@@ -394,7 +377,7 @@ pub(crate) fn expose<M: Memory, H: Host>(
 
 /// Stages `patch` where its bytes are covered, without new pages: what is inside the size by the
 /// record, what is past it at once. `part` says where bytes of the file are.
-fn write_in_place<M: Memory, H: Host>(
+pub(super) fn write_in_place<M: Memory, H: Host>(
     tx: &mut Tx<'_, M, H>,
     size: u64,
     patch: &Patch<'_>,
@@ -453,7 +436,7 @@ fn is_covered<M: Memory, H: Host>(
 }
 
 /// Bytes of `patch` that are inside `size`.
-fn bytes_inside(size: u64, patch: &Patch<'_>) -> u64 {
+pub(super) fn bytes_inside(size: u64, patch: &Patch<'_>) -> u64 {
     patch.end().min(size).saturating_sub(patch.at)
 }
 
@@ -521,169 +504,4 @@ fn lacks_space(error: &Error) -> bool {
 
 pub(super) fn is_no_space(error: &Error) -> bool {
     matches!(error, Error::Core(conquest_pm::Error::NoSpace { .. }))
-}
-
-/// [`write_some`] for trees, and for what becomes one: at most what one node of level 1 leads to.
-fn write_tree<M: Memory, H: Host>(
-    tx: &mut Tx<'_, M, H>,
-    draft: &mut Draft,
-    patch: &Patch<'_>,
-) -> Result<u64> {
-    let first = patch.at / PAGE;
-    let patch = patch.until((first / SLOTS + 1) * SLOTS * PAGE);
-    let mut way = Way::find(tx, draft, first, patch.end().div_ceil(PAGE))?;
-    if patch.len() == SLOTS * PAGE && way.takes_run() && write_run(tx, draft, &way, &patch)? {
-        return Ok(patch.len());
-    }
-    let inside = bytes_inside(draft.inode.size, &patch);
-    let end = patch.end().div_ceil(PAGE);
-    let mut page = first;
-    let mut is_changed = false;
-    while page < end {
-        let in_place = |page: u64| {
-            let part = patch.of_page(page);
-            let is_unseen = bytes_inside(draft.inode.size, &part) == 0;
-            way.page(page).filter(|_| is_unseen || inside <= IN_PLACE_MAX)
-        };
-        let most = affordable(tx, &way);
-        if let Some(at) = in_place(page) {
-            if page > first && tx.room() < RESERVED + OVERWRITE_ENTRIES {
-                break;
-            }
-            let place = |tx: &Tx<'_, M, H>, start: u64, len: u64| {
-                Ok(part_of_run(tx, at, start - page * PAGE, len)?)
-            };
-            write_in_place(tx, draft.inode.size, &patch.of_page(page), place)?;
-            page += 1;
-        } else if most > 0 {
-            let pages = (page..end.min(page + most)).take_while(|&page| in_place(page).is_none());
-            let pages = page..page + pages.count() as u64;
-            match replace_pages(tx, draft, &mut way, &patch, pages) {
-                Ok(done) => page += done,
-                Err(error) if is_no_space(&error) && page > first => break,
-                Err(error) => return Err(error),
-            }
-            is_changed = true;
-        } else {
-            break;
-        }
-    }
-    if is_changed {
-        way.finish(tx, draft, first)?;
-    }
-    Ok((page * PAGE).min(patch.end()) - patch.at)
-}
-
-/// Stages zeros for the pages of `pages` that are holes of a tree, or of what becomes one, as far
-/// as one node of level 1 leads and a record has room: the page that comes next.
-pub(super) fn fill_holes<M: Memory, H: Host>(
-    tx: &mut Tx<'_, M, H>,
-    draft: &mut Draft,
-    pages: Range<u64>,
-) -> Result<u64> {
-    let first = pages.start;
-    let end = pages.end.min((first / SLOTS + 1) * SLOTS);
-    let mut way = Way::find(tx, draft, first, end)?;
-    let zeros = Patch { at: first * PAGE, fill: Fill::Zeros((end - first) * PAGE) };
-    let is_empty = (first..end).all(|page| way.page(page).is_none());
-    let takes_run = end - first == SLOTS && is_empty && way.takes_run();
-    if takes_run && write_run(tx, draft, &way, &zeros)? {
-        return Ok(end);
-    }
-    let mut page = first;
-    let mut is_changed = false;
-    while page < end {
-        if way.page(page).is_some() {
-            page += 1;
-            continue;
-        }
-        let most = affordable(tx, &way);
-        let holes = (page..end.min(page + most)).take_while(|&page| way.page(page).is_none());
-        let holes = page..page + holes.count() as u64;
-        if holes.is_empty() {
-            break;
-        }
-        match replace_pages(tx, draft, &mut way, &zeros, holes) {
-            Ok(done) => page += done,
-            Err(error) if is_no_space(&error) && is_changed => break,
-            Err(error) => return Err(error),
-        }
-        is_changed = true;
-    }
-    if is_changed {
-        way.finish(tx, draft, first)?;
-    }
-    Ok(page)
-}
-
-/// How many pages that stand in a row can still be replaced in the record: each may take an entry
-/// for its slot, if that is not in a node that is made, and one for the old page; together they
-/// take a few to be allocated.
-fn affordable<M: Memory, H: Host>(tx: &Tx<'_, M, H>, way: &Way) -> u64 {
-    let room = tx.room().saturating_sub(RESERVED + 2 * RUN_ENTRIES);
-    if way.node.is_some() {
-        room / 2
-    } else if room > 0 {
-        SLOTS
-    } else {
-        0
-    }
-}
-
-/// Stages new pages with the bytes of the pages `pages` of the file and `patch`, as many as there
-/// is a run for: how many.
-fn replace_pages<M: Memory, H: Host>(
-    tx: &mut Tx<'_, M, H>,
-    draft: &mut Draft,
-    way: &mut Way,
-    patch: &Patch<'_>,
-    pages: Range<u64>,
-) -> Result<u64> {
-    let mut count = pages.end - pages.start;
-    let before = pages.start.checked_sub(1).filter(|before| before / SLOTS == pages.start / SLOTS);
-    let near = before.and_then(|before| way.page(before)).map(|at| at.plus(PAGE));
-    let mut run = loop {
-        match tx.alloc_run(DATA, count, near) {
-            Err(conquest_pm::Error::NoSpace { .. }) if count > 1 => count /= 2,
-            made => break made?,
-        }
-    };
-    let end = ((pages.start + count) * PAGE).min(draft.inode.size.max(patch.end()));
-    let range = pages.start * PAGE..end;
-    fill_run(tx, &mut run, draft.inode.content, draft.inode.size, patch, range)?;
-    let made = tx.finish_run(run);
-    let mut old = Freed::default();
-    for (index, page) in (0..count).zip(pages) {
-        if let Some(at) = way.page(page) {
-            old.add(tx, at, 1)?;
-        }
-        way.set(tx, page, made.plus(index * PAGE))?;
-    }
-    draft.inode.pages += count;
-    draft.inode.pages -= old.finish(tx)?;
-    Ok(count)
-}
-
-/// Stages a run with all bytes of `patch` in the place of a node; false if there is none free.
-fn write_run<M: Memory, H: Host>(
-    tx: &mut Tx<'_, M, H>,
-    draft: &mut Draft,
-    way: &Way,
-    patch: &Patch<'_>,
-) -> Result<bool> {
-    let mut run = match tx.alloc_run(DATA, SLOTS, None) {
-        Err(conquest_pm::Error::NoSpace { .. }) => return Ok(false),
-        made => made?,
-    };
-    let size = draft.inode.size;
-    fill_run(tx, &mut run, draft.inode.content, size, patch, patch.at..patch.end())?;
-    let made = tx.finish_run(run);
-    let mut old = Freed::default();
-    for at in (patch.at / PAGE..patch.end() / PAGE).filter_map(|page| way.page(page)) {
-        old.add(tx, at, 1)?;
-    }
-    draft.inode.pages += SLOTS;
-    draft.inode.pages -= old.finish(tx)?;
-    way.lead_to(tx, draft, patch.at / PAGE, Slot::Run(made, SLOTS))?;
-    Ok(true)
 }

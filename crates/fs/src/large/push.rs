@@ -32,6 +32,8 @@ const PASSING_MOST: u64 = 8192;
 const ROOMY_PART: u64 = 4;
 /// Pages that are pushed at once.
 const BATCH: usize = 512;
+/// Threads of a process that push at the same time, without making memory anew for that.
+const PUSHERS: usize = 2;
 
 thread_local! {
     /// Whether the thread pushes to make room: what it needs for that it does not wait for.
@@ -68,20 +70,20 @@ impl Batch {
 }
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
-    /// Whether so many pages of the file of `draft` are in the core that some should be pushed.
-    pub(crate) fn is_full(&self, draft: &Draft) -> bool {
-        self.has_pages(draft, 1)
+    /// Whether so many pages of the file of `inode` are in the core that some should be pushed.
+    pub(crate) fn is_full(&self, inode: &Inode) -> bool {
+        self.has_pages(inode, 1)
     }
 
     /// The same, but so many that this has to be done before there can be more.
-    pub(crate) fn is_too_full(&self, draft: &Draft) -> bool {
-        self.has_pages(draft, FULL_LONG)
+    pub(crate) fn is_too_full(&self, inode: &Inode) -> bool {
+        self.has_pages(inode, FULL_LONG)
     }
 
-    /// Whether so many times as many pages of the file of `draft` are in the core as are pushed.
-    fn has_pages(&self, draft: &Draft, times: u64) -> bool {
-        let pages = draft.inode.pages;
-        matches!(draft.inode.content, Content::Large { .. })
+    /// Whether so many times as many pages of the file of `inode` are in the core as are pushed.
+    fn has_pages(&self, inode: &Inode, times: u64) -> bool {
+        let pages = inode.pages;
+        matches!(inode.content, Content::Large { .. })
             && pages >= times * FULL_HURRIED
             && (pages >= times * FULL || self.is_hurried())
     }
@@ -232,7 +234,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 return Ok(None);
             };
             let chunk = chunk::load(view, at)?;
-            let places = pages_in_core(view, inode.content, from, BATCH)?;
+            let mut places = pages_in_core(view, inode.content, from, BATCH)?;
+            // What somebody has got ahead meanwhile has no bytes; what was asked for has its space
+            // on the volume, too.
+            let keeps_tail = inode.flags & flag::KEEPS_TAIL != 0;
+            places.retain(|(page, _)| keeps_tail || page * PAGE < inode.size);
             memory.resize(places.len() * PAGE as usize, 0);
             for ((page, place), out) in places.iter().zip(memory.chunks_exact_mut(PAGE as usize)) {
                 view.bytes(*place, out);
@@ -258,12 +264,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// for that as for copying to it.
     fn take_memory(&self) -> Vec<u8> {
         // It is not waited for: in a forked child another thread may have it for ever.
-        self.passing().try_lock().map_or_else(|_| Vec::new(), |mut kept| core::mem::take(&mut kept))
+        let kept = self.passing().try_lock().ok().and_then(|mut kept| kept.pop());
+        kept.unwrap_or_default()
     }
 
     fn give_memory(&self, memory: Vec<u8>) {
-        if let Ok(mut kept) = self.passing().try_lock() {
-            *kept = memory;
+        if let Ok(mut kept) = self.passing().try_lock()
+            && kept.len() < PUSHERS
+        {
+            kept.push(memory);
         }
     }
 
@@ -361,7 +370,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let mut found = vec![0; PAGE as usize];
         let mut unchanged = Vec::new();
         for (page, bytes) in batch.pages.iter().zip(batch.bytes.chunks_exact(PAGE as usize)) {
-            if let Some((_, place)) = there.iter().find(|(there, _)| there == page) {
+            let place = there.binary_search_by_key(page, |(there, _)| *there);
+            if let Some((_, place)) = place.ok().and_then(|index| there.get(index)) {
                 tx.bytes(*place, &mut found);
                 let inside = size.saturating_sub(page * PAGE).min(PAGE) as usize;
                 if found.get(..inside) == bytes.get(..inside) {

@@ -4,9 +4,9 @@ use conquest_format::fs::chunk::Chunk;
 use conquest_format::inode::Content;
 use conquest_format::volume::BLOCK;
 use conquest_format::{Offset, PAGE};
-use conquest_pm::Tx;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
+use conquest_pm::{Stamp, Tx};
 
 use crate::content::{Piece, piece, put_page};
 use crate::file_system::Attempt;
@@ -24,6 +24,8 @@ pub(crate) struct Far {
     pub(crate) chunk: Chunk,
     /// Where a part begins in the file and in what is read to, and how many bytes it is.
     pub(crate) parts: Vec<(u64, usize, usize)>,
+    /// As long as this is current, the file is as it was.
+    pub(crate) stamp: Stamp,
 }
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
@@ -54,13 +56,16 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         far: Option<&Far>,
         out: &mut [u8],
     ) -> Result<bool> {
-        let Some(Far { chunk, parts }) = far else {
+        let Some(Far { chunk, parts, stamp }) = far else {
             return Ok(true);
         };
         let is_direct = open.is_some_and(|open| self.status(open).direct);
         for &(at, start, len) in parts {
             let into = out.get_mut(start..start + len).unwrap_or_default();
             self.read_chunk(chunk, at, into, is_direct)?;
+        }
+        if self.core().is_current(*stamp) {
+            return Ok(true);
         }
         let last = parts.iter().map(|&(at, _, len)| at + len as u64).max().unwrap_or(0);
         let now = self.chunk_of(file)?;
