@@ -61,7 +61,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
         // What this process remembers may be gone while others are free.
         let has_space = |by_others| match by_others {
             true => Ok(self.survey()?.free >= enough()),
-            false => Ok(self.known_free_for(self.core.as_ref(), enough())?.0 >= enough()),
+            false => {
+                let held = self.segments_held_now()?;
+                Ok(self.known_free_for(self.core.as_ref(), &held, enough()).0 >= enough())
+            }
         };
         if !self.levels_wear() && has_space(true)? {
             return Ok(());

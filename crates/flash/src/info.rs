@@ -257,7 +257,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     fn count_segments(&self) -> Result<Segments> {
         let core = self.core.as_ref();
-        let held = self.held_segments(core)?;
+        let held = self.segments_held_now()?;
         let spare = self.layout.bad_most().saturating_sub(core.count(Count::Bad));
         let mut found = Segments { all: self.layout.segments, spare, ..Segments::default() };
         for segment in 0..self.layout.segments {

@@ -26,7 +26,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Looks at all segments, and remembers which are free.
     pub(crate) fn survey(&self) -> Result<Survey> {
         let core = self.core.as_ref();
-        let held = self.held_segments(core)?;
+        let held = self.segments_held_now()?;
         let (open, _) = packet_of(core.root(Word::End));
         let current = self.layout.segment_of(core.packet(open, Slot::Place));
         let (named, rooted) = (core.root(Word::Named), core.root(Word::RootPacket));

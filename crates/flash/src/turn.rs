@@ -168,7 +168,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// under way: whether that was so, and there were not too many such `waits` before.
     pub(crate) fn await_holds(&self, waits: &mut u32) -> Result<bool> {
         let core = self.core.as_ref();
-        let held = self.segments_held_by_others(core)?;
+        let held = self.segments_held_by_others()?;
         let is_held = held
             .iter()
             .any(|&segment| segment < self.layout.segments && self.is_reusable(core, segment, &[]));

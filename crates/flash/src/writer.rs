@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use conquest_format::{Offset, WORD};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-use conquest_pm::{Mode, Place, Ptr};
+use conquest_pm::{Mode, Place, Ptr, Tx};
 
 use crate::change::{Change, Step};
 use crate::index::{LOCK, Word, Words};
@@ -66,6 +66,14 @@ impl HoldWords {
         }
         self.free.push(at);
     }
+}
+
+/// What a writer's object says that it holds.
+struct Held {
+    /// The writer's number.
+    writer: u64,
+    /// Where each hold is, and its word.
+    holds: Vec<(Offset, u64)>,
 }
 
 /// A segment that is kept from being begun anew, until this is dropped.
@@ -152,12 +160,17 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// The segments to which somebody may still write, in order. Who begins to from now on finds
     /// out whether the segment is still what it was.
-    pub(crate) fn held_segments(&self, words: &impl Words) -> Result<Vec<u64>> {
-        Ok(segments_of(self.holds(words)?))
+    pub(crate) fn held_segments(&self, tx: &Tx<'_, M, H>) -> Result<Vec<u64>> {
+        Ok(segments_of(self.of_the_living(self.named_holds(tx)?)?))
     }
 
-    /// Those that somebody else holds than the calling thread.
-    pub(crate) fn segments_held_by_others(&self, words: &impl Words) -> Result<Vec<u64>> {
+    /// The same for who does not hold the lock: it is over by then, or not yet.
+    pub(crate) fn segments_held_now(&self) -> Result<Vec<u64>> {
+        Ok(segments_of(self.present_holds()?))
+    }
+
+    /// Those that somebody else holds than the calling thread, as [`Self::segments_held_now`].
+    pub(crate) fn segments_held_by_others(&self) -> Result<Vec<u64>> {
         let me = thread::current().id();
         let is_mine = |(_, thread): &&((Place, u64), ThreadId)| *thread == me;
         let mine: Vec<Offset> = {
@@ -167,7 +180,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             };
             words.taken.iter().filter(is_mine).map(at).collect()
         };
-        let mut holds = self.holds(words)?;
+        let mut holds = self.present_holds()?;
         holds.retain(|(at, _)| !mine.contains(at));
         Ok(segments_of(holds))
     }
@@ -175,11 +188,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Waits until all holds have been given up that somebody has now: what is written by them, or
     /// named by those who have written it, is complete then. Not for who holds anything.
     pub(crate) fn await_present_holds(&self) -> Result<()> {
-        let core = self.core.as_ref();
         let since = Instant::now();
-        let mut left = self.holds(core)?;
+        let mut left = self.present_holds()?;
         while !left.is_empty() {
-            let now = self.holds(core)?;
+            let now = self.present_holds()?;
             left.retain(|hold| now.contains(hold));
             if since.elapsed() > PATIENCE {
                 let what =
@@ -192,8 +204,25 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Ok(())
     }
 
-    /// The holds of writers that live, or have requests under way: where each is, and its word.
-    fn holds(&self, words: &impl Words) -> Result<Vec<(Offset, u64)>> {
+    /// The holds of writers that live, or have requests under way. Writers are freed when they are
+    /// gone, so without the lock what was seen of their list counts only if that has not changed.
+    fn present_holds(&self) -> Result<Vec<(Offset, u64)>> {
+        self.of_the_living(self.core.read(LOCK, |view| self.named_holds(view))?)
+    }
+
+    /// Those of `named` whose writers live, or have requests under way.
+    fn of_the_living(&self, named: Vec<Held>) -> Result<Vec<(Offset, u64)>> {
+        let mut held = Vec::new();
+        for Held { writer, holds } in named {
+            if writer == self.writing.number || self.is_writing(writer)? {
+                held.extend(holds);
+            }
+        }
+        Ok(held)
+    }
+
+    /// The holds of all writers in the list, those that are gone included.
+    fn named_holds(&self, words: &impl Words) -> conquest_pm::Result<Vec<Held>> {
         let mut held = Vec::new();
         let mut next = words.root(Word::Writers);
         // Each has a page of its own, so there can't be more of them than pages.
@@ -202,12 +231,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
             let writer = Ptr::<Writer>::from_word(next, Word::Writers.at())?;
             let place = self.core.resolve(writer)?.offset();
             let word = |index: u64| self.core.word(place.plus(index * WORD));
-            let before = held.len();
             let holds = (HOLDS..WORDS).map(|index| (place.plus(index * WORD), word(index)));
-            held.extend(holds.filter(|(_, word)| *word != 0));
-            let number = word(NUMBER);
-            if held.len() > before && number != self.writing.number && !self.is_writing(number)? {
-                held.truncate(before);
+            let holds: Vec<_> = holds.filter(|(_, word)| *word != 0).collect();
+            if !holds.is_empty() {
+                held.push(Held { writer: word(NUMBER), holds });
             }
             next = word(NEXT);
             most -= 1;
@@ -261,5 +288,65 @@ impl<M: Memory, H: Host> Change<'_, M, H> {
             }
             at = next;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::atomic::AtomicBool;
+
+    use conquest_pm::media::{Mapped, OsHost};
+
+    use super::*;
+    use crate::operations::tests::volume;
+
+    /// Adds an object of a writer that is gone, and had a hold.
+    fn add_gone(volume: &Volume<Mapped, OsHost>, segment: u64) {
+        let add = |change: &mut Change<'_, _, _>| {
+            let next = change.tx.root(Word::Writers);
+            let fresh = change.tx.alloc::<Writer>()?;
+            for (index, word) in [(NUMBER, 1 << 20), (NEXT, next), (HOLDS, segment + 1)] {
+                change.tx.fill_word(&fresh, index, word)?;
+            }
+            let writer = change.tx.seal(fresh);
+            Ok(change.tx.set(Word::Writers.at(), writer.word())?)
+        };
+        volume.change(add).unwrap();
+    }
+
+    #[test]
+    fn who_is_gone_holds_nothing() {
+        let volume = volume();
+        let mine = volume.hold(7).unwrap();
+        add_gone(&volume, 8);
+        assert_eq!(volume.segments_held_now().unwrap(), [7]);
+        assert_eq!(volume.change(|change| Ok(volume.held_segments(&change.tx)?)).unwrap(), [7]);
+        assert_eq!(volume.segments_held_by_others().unwrap(), []);
+        drop(mine);
+        assert_eq!(volume.segments_held_now().unwrap(), []);
+    }
+
+    /// Their objects are freed while others, who have no lock, go through the list.
+    #[test]
+    fn writers_may_be_forgotten_while_others_ask_who_holds_what() {
+        let volume = volume();
+        let _mine = volume.hold(7).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let ask = || {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(volume.segments_held_now().unwrap(), [7]);
+                }
+            };
+            let asking = scope.spawn(ask);
+            for number in 0..3000 {
+                (0..3).for_each(|more| add_gone(&volume, number % 100 + 8 + more));
+                volume.forget_writers().unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            asking.join().unwrap();
+        });
     }
 }
