@@ -23,9 +23,9 @@ use crate::sync::take_lead;
 use crate::{Image, Result};
 
 /// Runs of pages that one epoch of a checkpoint writes, and pages: they go to the image, if what
-/// comes with them is not more.
+/// comes with them is not more. Whoever syncs waits while they are copied and written.
 const RUNS: usize = RUNS_MAX / 2;
-const PAGES: usize = 4096;
+const PAGES: usize = 512;
 
 /// What the log has of before a checkpoint.
 struct Before {

@@ -8,7 +8,8 @@
 //!
 //! Any process may write an epoch, at any time ([`Image::sync`]): the root is written only if it is
 //! still the one that was read, so of several one counts, and one who was stopped changes nothing
-//! when he goes on. Nobody waits for one who is stopped for longer than [`PATIENCE`].
+//! when he goes on. Nobody waits for one who is stopped for longer than
+//! [`conquest_pm::log::PATIENCE`].
 
 #![forbid(unsafe_code)]
 
@@ -25,14 +26,10 @@ pub use error::{Error, Result};
 pub use restore::Restored;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use conquest_flash::Volume;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
-
-/// How long one who writes an epoch is waited for.
-pub const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The image of a core on a volume.
 pub struct Image<M: Memory, H: Host> {

@@ -9,7 +9,7 @@ use conquest_pm::host::Host;
 use conquest_pm::log::{Copied, Lead};
 use conquest_pm::memory::Memory;
 
-use crate::{Image, PATIENCE, Result};
+use crate::{Image, Result};
 
 impl<M: Memory, H: Host> Image<M, H> {
     /// Makes all that was committed when this was called durable: by an epoch of its own, or by
@@ -90,9 +90,9 @@ pub(crate) fn take_lead<N: Memory, I: Host>(
         if now != seen {
             (seen, since) = (now, Instant::now());
         }
-        if let Some(lead) = core.lead(since.elapsed() > PATIENCE) {
+        if let Some(lead) = core.lead(since.elapsed()) {
             return Some(lead);
         }
-        waiting = core.wait_on(waiting, PATIENCE / 8);
+        waiting = core.wait_on(waiting, since.elapsed());
     }
 }

@@ -19,6 +19,13 @@ use crate::core::Core;
 use crate::host::Host;
 use crate::memory::Memory;
 
+/// Who makes nothing durable for so long may be stopped: somebody else leads then, too.
+pub const PATIENCE: Duration = Duration::from_millis(250);
+/// Longest sleep of who waits: then he looks whether anybody leads.
+const LOOK: Duration = Duration::from_millis(31);
+/// Before that nobody looks whether who leads is alive: that takes system calls, and he mostly is.
+const TRUST: Duration = Duration::from_millis(2);
+
 /// The lead, until it is [handed on](Lead::hand_on) or dropped; and who waits for it to be dropped.
 #[must_use]
 pub struct Lead<'c, M: Memory, H: Host> {
@@ -97,11 +104,14 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
-    /// Takes the lead, if nobody has it who is alive; or anyway, if `from_anyone`.
-    pub fn lead(&self, from_anyone: bool) -> Option<Lead<'_, M, H>> {
+    /// Takes the lead, for who has waited so long in vain, if nobody has it: or somebody who is
+    /// dead, or whom nobody waits for any more.
+    pub fn lead(&self, waited: Duration) -> Option<Lead<'_, M, H>> {
         let at = self.leader_word();
         let leader = self.memory.load(at, Ordering::Relaxed);
-        let is_free = leader == 0 || from_anyone || !self.may_lead(leader as u32);
+        let is_given_up =
+            || waited > PATIENCE || (waited > TRUST && !self.may_lead(leader as u32));
+        let is_free = leader == 0 || is_given_up();
         let me = u64::from(self.me());
         let (order, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         if !is_free || self.memory.compare_exchange(at, leader, me, order, failure).is_err() {
@@ -124,8 +134,10 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.host.is_claimed(slot).unwrap_or(true)
     }
 
-    /// Sleeps until something has come since `waiting` was looked at last, or this long.
-    pub fn wait_on(&self, waiting: Waiting, timeout: Duration) -> Waiting {
+    /// Sleeps until something has come since `waiting` was looked at last, or it is time to look
+    /// whether anybody leads, for who has `waited` so long in vain.
+    pub fn wait_on(&self, waiting: Waiting, waited: Duration) -> Waiting {
+        let timeout = (TRUST + waited).min(LOOK);
         self.memory.wait(self.bell(waiting.group), waiting.rung, timeout);
         self.look_at_bell(waiting.group)
     }

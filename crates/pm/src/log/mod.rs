@@ -34,7 +34,7 @@ mod seal;
 
 pub use checkpoint::Begun;
 pub use keeper::{Asked, Lag, ask_keeper_to_leave, keeper_slot};
-pub use lead::{Lead, Waiting};
+pub use lead::{Lead, PATIENCE, Waiting};
 pub use refusal::Refusal;
 pub use replay::{Replay, Replayed};
 pub use seal::{Copied, Sealed};
