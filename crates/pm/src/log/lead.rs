@@ -109,8 +109,7 @@ impl<M: Memory, H: Host> Core<M, H> {
     pub fn lead(&self, waited: Duration) -> Option<Lead<'_, M, H>> {
         let at = self.leader_word();
         let leader = self.memory.load(at, Ordering::Relaxed);
-        let is_given_up =
-            || waited > PATIENCE || (waited > TRUST && !self.may_lead(leader as u32));
+        let is_given_up = || waited > PATIENCE || (waited > TRUST && !self.may_lead(leader as u32));
         let is_free = leader == 0 || is_given_up();
         let me = u64::from(self.me());
         let (order, failure) = (Ordering::AcqRel, Ordering::Relaxed);
