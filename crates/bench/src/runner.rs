@@ -390,9 +390,10 @@ impl Point<'_> {
                 break;
             }
             let again = run(targets);
-            if marks(&again) < marks(&best) || again.iter().any(Result::is_err) {
-                best = again;
+            if marks(&again) >= marks(&best) && again.iter().all(Result::is_ok) {
+                break;
             }
+            best = again;
         }
         // What disturbs it every time is its own doing.
         let is_disturbed = marks(&best) > 0;

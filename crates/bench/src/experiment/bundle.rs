@@ -61,7 +61,8 @@ impl Experiment for Bundle {
     }
 
     fn lack(&self, target: &Name) -> Option<&'static str> {
-        let is_kernel = matches!(target, Name::Fuse | Name::Kernel(_) | Name::Directory(_));
+        let is_mounted = matches!(target, Name::Fuse | Name::HybridFuse);
+        let is_kernel = is_mounted || matches!(target, Name::Kernel(_) | Name::Directory(_));
         (is_kernel && !conquest_uring::Ring::is_possible())
             .then_some("bundles need io_uring, which the kernel does not have or allow here")
     }

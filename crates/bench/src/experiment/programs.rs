@@ -148,7 +148,8 @@ const BONNIE_NOTES: [&str; super::bonnie::PHASES.len()] = [
 /// Axboe's fio: transfers of one size.
 pub(super) const FIO: Program = Program {
     id: "program-fio",
-    about: "the program fio: transfers of one size (latency 1: by how long each took)",
+    about: "the program fio: transfers of one size (latency 1: by how long each took; mapped 1: by \
+            copying to and from mappings)",
     phases: &super::throughput::PHASES,
     binary: ("fio", "fio"),
     points: |size| {
@@ -159,6 +160,7 @@ pub(super) const FIO: Program = Program {
                 ("bytes", bytes),
                 ("passes", 2),
                 ("latency", 0),
+                ("mapped", 0),
             ])
         };
         match size {
@@ -168,6 +170,7 @@ pub(super) const FIO: Program = Program {
     },
     words: |parameters| {
         let number = |name: &str| parameters.get(name);
+        let engine = if number("mapped") == 1 { "mmap" } else { "psync" };
         let mut words: Vec<String> = vec!["--output-format=json".into()];
         for phase in super::throughput::PHASES {
             let kind = match phase.id {
@@ -185,7 +188,7 @@ pub(super) const FIO: Program = Program {
                 "--filename_format=file.$jobnum".into(),
                 format!("--loops={}", number("passes")),
                 "--directory=.".into(),
-                "--ioengine=psync".into(),
+                format!("--ioengine={engine}"),
                 "--invalidate=0".into(),
                 // As ours: by default they begin where malloc(3) lets them, and copies take longer.
                 "--iomem_align=4096".into(),
@@ -319,7 +322,7 @@ impl Experiment for Program {
     fn need(&self, parameters: &Parameters) -> Result<Need, String> {
         for (name, _) in parameters.iter() {
             match name {
-                "buffering" | "latency" => in_range(parameters, name, 0..=1)?,
+                "buffering" | "latency" | "mapped" => in_range(parameters, name, 0..=1)?,
                 _ => in_range(parameters, name, 1..=1 << 40)?,
             };
         }
@@ -346,9 +349,11 @@ impl Experiment for Program {
             | Name::Logged
             | Name::Hybrid
             | Name::Device(_) => Some("it has no directory, in which a program could work"),
-            Name::Fuse | Name::Kernel(_) | Name::Directory(_) | Name::Twins(_) => {
-                (self.lack)(target)
-            }
+            Name::Fuse
+            | Name::HybridFuse
+            | Name::Kernel(_)
+            | Name::Directory(_)
+            | Name::Twins(_) => (self.lack)(target),
         }
     }
 

@@ -276,7 +276,8 @@ impl Writing<'_> {
     }
 
     /// At least `units` writes, without an end to cleaning; in turn with writes of the device in
-    /// order, so many of each under way at once.
+    /// order, so many of each under way at once. Each slice ends with a flush: what is in the
+    /// disk's cache then would be written while the other side has its turn.
     fn sustained(&self, run: &mut Run<'_>, units: u64, depths: [u32; 2]) -> Outcome<()> {
         let [depth, in_order] = depths;
         run.begin_all();
@@ -295,15 +296,19 @@ impl Writing<'_> {
             both[0] += Taken::of(|| {
                 let mut next = || self.ours();
                 let mut told = |time| times.push(time);
-                flow(&mut volume, &mut buffers, Way::Write, slice, &mut next, &mut told)
-                    .map(|done| self.settled(done))
+                let done =
+                    flow(&mut volume, &mut buffers, Way::Write, slice, &mut next, &mut told)?;
+                let done = self.settled(done);
+                self.flush().map(|()| done)
             })?;
             both[1] += Taken::of(|| {
                 let mut next = || {
                     at = (at + LARGE) % self.ageing.bytes;
                     at
                 };
-                flow(&mut device, &mut beside, Way::Write, slice, &mut next, &mut |_| {})
+                let done =
+                    flow(&mut device, &mut beside, Way::Write, slice, &mut next, &mut |_| {})?;
+                self.flush_device().map(|()| done)
             })?;
         }
         drop(volume);

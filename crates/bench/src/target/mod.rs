@@ -82,6 +82,8 @@ pub enum Name {
     Hybrid,
     /// A store, mounted.
     Fuse,
+    /// One with a volume, as [`Name::Hybrid`], mounted.
+    HybridFuse,
     /// A file system of the kernel, made on the spot.
     Kernel(Kind),
     /// A file system of the kernel on a volume, and beside it the same on a bare device.
@@ -94,7 +96,7 @@ pub enum Name {
 
 impl Name {
     /// All that need no path.
-    pub const ALL: [Name; 23] = [
+    pub const ALL: [Name; 24] = [
         Name::Null,
         Name::SystemCall,
         Name::Memory,
@@ -105,6 +107,7 @@ impl Name {
         Name::Logged,
         Name::Hybrid,
         Name::Fuse,
+        Name::HybridFuse,
         Name::Kernel(Kind::Ramfs),
         Name::Kernel(Kind::Tmpfs),
         Name::Kernel(Kind::TmpfsHuge),
@@ -141,6 +144,7 @@ impl Name {
             Name::Logged => "logged".into(),
             Name::Hybrid => "hybrid".into(),
             Name::Fuse => "fuse".into(),
+            Name::HybridFuse => "hybrid-fuse".into(),
             Name::Kernel(kind) => kind.id().into(),
             Name::Twins(kind) => twins_id(*kind).into(),
             Name::Device(bare) => bare.id().into(),
@@ -166,6 +170,7 @@ impl Name {
             }
             Name::Hybrid => "the same with the data of files above 1 MiB on the volume",
             Name::Fuse => "a store, mounted by conquest mount",
+            Name::HybridFuse => "a store as hybrid, mounted by conquest mount",
             Name::Kernel(kind) => kind.about(),
             Name::Twins(Kind::Ext3) => "ext3 (by the ext4 driver) on a volume and on a bare device",
             Name::Twins(Kind::Xfs) => "XFS on a volume and on a bare device",
@@ -189,6 +194,8 @@ impl Name {
                 }
             }
             Name::Fuse => lack_of_fuse(),
+            Name::HybridFuse if !is_root => Some(ROOT_DEVICES.into()),
+            Name::HybridFuse => device::lack().or_else(lack_of_fuse),
             Name::Twins(_) if !is_root => Some(ROOT_MOUNTS.into()),
             Name::Twins(kind) => kind.lack().or_else(lack_of_fuse),
             Name::Device(bare) => bare.lack(is_root),
@@ -292,7 +299,15 @@ pub fn target(
             Box::new(logged::Logged::new(directory, making.disk.clone(), preset))
         }
         Name::Fuse => {
-            Box::new(mounted::Mounted::new(place("fuse")?, making.program.clone(), limit))
+            let store = mounted::Store::Memory;
+            Box::new(mounted::Mounted::new(place("fuse")?, store, making.program.clone(), limit))
+        }
+        Name::HybridFuse => {
+            let at = place("hybrid-fuse")?;
+            let store = at.join("store");
+            let store = logged::Logged::new(store, making.disk.clone(), Preset::Conquest);
+            let store = mounted::Store::Hybrid(Box::new(store));
+            Box::new(mounted::Mounted::new(at, store, making.program.clone(), limit))
         }
         Name::Kernel(kind) => {
             let at = own_place(kind.id())?;

@@ -1,17 +1,27 @@
-//! A store, mounted by the program.
+//! A store, mounted by the program: in memory, or with a volume for large files.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::logged::Logged;
 use super::server::{Server, is_mounted};
 use super::{Survives, Target, store};
 use crate::calls::Answering;
 use crate::experiment::Need;
 use crate::{Error, Result, program};
 
+/// Which store.
+pub(super) enum Store {
+    /// One in memory.
+    Memory,
+    /// One with a volume, in the directory `store` beside the mount point.
+    Hybrid(Box<Logged>),
+}
+
 /// It.
 pub(super) struct Mounted {
     directory: PathBuf,
+    store: Store,
     program: PathBuf,
     limit: Duration,
     server: Option<Server>,
@@ -21,8 +31,20 @@ pub(super) struct Mounted {
 impl Mounted {
     /// In the empty directory `directory`, which goes with it, by the program `program`, for a
     /// part of an experiment that takes no longer than `limit`.
-    pub(super) fn new(directory: PathBuf, program: PathBuf, limit: Duration) -> Mounted {
-        Mounted { directory, program, limit, server: None, options: Vec::new() }
+    pub(super) fn new(
+        directory: PathBuf,
+        store: Store,
+        program: PathBuf,
+        limit: Duration,
+    ) -> Mounted {
+        Mounted { directory, store, program, limit, server: None, options: Vec::new() }
+    }
+
+    fn label(&self) -> &'static str {
+        match self.store {
+            Store::Memory => "fuse",
+            Store::Hybrid(_) => "hybrid-fuse",
+        }
     }
 
     fn point(&self) -> PathBuf {
@@ -35,13 +57,20 @@ impl Target for Mounted {
         let (core, point) = (self.directory.join("store"), self.point());
         std::fs::create_dir_all(&point).map_err(Error::system("the mount point"))?;
         // The store is root's, who serves it; its files are the owner's.
-        self.options = store::make(&core, need, None)?;
+        self.options = match &mut self.store {
+            Store::Memory => store::make(&core, need, None)?,
+            Store::Hybrid(store) => {
+                std::fs::create_dir_all(&core).map_err(Error::system("the store"))?;
+                store.make(need, None)?;
+                store.options()
+            }
+        };
         let is_root = rustix::process::geteuid().is_root();
         let options: &[&str] = if is_root { &["-o", "allow_other"] } else { &[] };
         let words = ["mount", "-f"].iter().chain(options).map(Path::new);
         let words = std::iter::once(self.program.as_path()).chain(words);
         let command: Vec<&Path> = words.chain([core.as_path(), point.as_path()]).collect();
-        let server = Server::start("fuse", &self.program, &command, &point, self.limit)?;
+        let server = Server::start(self.label(), &self.program, &command, &point, self.limit)?;
         self.server = Some(server);
         store::give(&point, owner)
     }
@@ -55,7 +84,10 @@ impl Target for Mounted {
     }
 
     fn survives(&self) -> Survives {
-        Survives::Process
+        match &self.store {
+            Store::Memory => Survives::Process,
+            Store::Hybrid(store) => store.survives(),
+        }
     }
 
     fn remove(&mut self) -> Result<()> {
@@ -65,6 +97,9 @@ impl Target for Mounted {
             program::run(&program, &["umount", &point.to_string_lossy()])?;
         }
         self.server.take().map_or(Ok(()), Server::end)?;
+        if let Store::Hybrid(store) = &mut self.store {
+            store.remove()?;
+        }
         store::destroy(&self.directory)
     }
 }
@@ -75,6 +110,9 @@ impl Drop for Mounted {
         drop(self.server.take());
         let program = self.program.to_string_lossy();
         let _ = program::run(&program, &["umount", "--lazy", &self.point().to_string_lossy()]);
+        if let Store::Hybrid(store) = &mut self.store {
+            let _ = store.remove();
+        }
         let _ = store::destroy(&self.directory);
     }
 }

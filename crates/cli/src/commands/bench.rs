@@ -290,7 +290,7 @@ fn room(targets: &mut Vec<Wanted>, used: &[PathBuf], report: &Report) -> Result<
     if rustix::process::geteuid().is_root() {
         return Room::enter(used).map(Some).map_err(|error| Reason::rule(error.to_string()));
     }
-    let is_mounted = |name: &Name| matches!(name, Name::Fuse);
+    let is_mounted = |name: &Name| matches!(name, Name::Fuse | Name::HybridFuse);
     let is_kernel = |name: &Name| matches!(name, Name::Kernel(_));
     let has = |is_one: fn(&Name) -> bool| targets.iter().any(|target| is_one(&target.name));
     if has(is_mounted) && !has(is_kernel) {

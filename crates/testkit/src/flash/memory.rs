@@ -32,6 +32,12 @@ struct Shared {
     is_misused: AtomicBool,
 }
 
+/// What a [`HeapMemory`] held at some time; no page of which nothing was ever stored.
+#[derive(Clone, Debug, Default)]
+pub struct HeapCopy {
+    pages: Vec<Option<Arc<[u64]>>>,
+}
+
 impl HeapMemory {
     /// One of `len` bytes, whose sleepers make `clock` pass.
     #[must_use]
@@ -39,6 +45,33 @@ impl HeapMemory {
         let mut pages = Vec::new();
         pages.resize_with(len.div_ceil(PAGE) as usize, OnceLock::new);
         HeapMemory { shared: Arc::new(Shared { pages, clock, is_misused: AtomicBool::new(false) }) }
+    }
+
+    /// One that holds what `copy` says, whose sleepers make `clock` pass.
+    #[must_use]
+    pub fn of(copy: &HeapCopy, clock: Clock) -> HeapMemory {
+        let memory = HeapMemory::new(copy.pages.len() as u64 * PAGE, clock);
+        for (page, words) in memory.shared.pages.iter().zip(&copy.pages) {
+            if let Some(words) = words {
+                page.get_or_init(|| words.iter().copied().map(AtomicU64::new).collect());
+            }
+        }
+        memory
+    }
+
+    /// What it holds now. Pages that are as they were `before` are not copied again.
+    #[must_use]
+    pub fn copy(&self, before: &HeapCopy) -> HeapCopy {
+        let mut before = before.pages.iter();
+        let copy = |page: &OnceLock<Page>| {
+            let known = before.next().and_then(Option::as_ref);
+            let words = || page.get().into_iter().flatten().map(|word| word.load(Ordering::SeqCst));
+            match known.filter(|known| words().eq(known.iter().copied())) {
+                Some(known) => Some(Arc::clone(known)),
+                None => page.get().map(|_| words().collect()),
+            }
+        };
+        HeapCopy { pages: self.shared.pages.iter().map(copy).collect() }
     }
 
     /// The word at byte `at`; none if its page was never stored into.

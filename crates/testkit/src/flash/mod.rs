@@ -23,7 +23,7 @@ mod watched;
 
 pub use logged::Logged;
 pub use medium::{Medium, SECTOR};
-pub use memory::HeapMemory;
-pub use recorder::{Event, Mark, Pending, Recorder, Sweep};
+pub use memory::{HeapCopy, HeapMemory};
+pub use recorder::{Event, Mark, Pending, Recorder, Sweep, Witness};
 pub use shared_log::Log;
 pub use watched::{Request, Watched};

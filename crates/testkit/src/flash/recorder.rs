@@ -75,6 +75,18 @@ struct State {
     requests: u64,
 }
 
+/// What is done before each event, with the number of events that there were.
+pub type Witness = Arc<dyn Fn(usize) + Send + Sync>;
+
+#[derive(Clone, Default)]
+struct Watch(Arc<Mutex<Option<Witness>>>);
+
+impl core::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
 /// A device that keeps a log, by one of its openers; clones are the same opener.
 #[derive(Clone, Debug)]
 pub struct Recorder {
@@ -83,6 +95,7 @@ pub struct Recorder {
     limits: Limits,
     /// Whether threads take turns at each event.
     is_shared: bool,
+    watch: Watch,
     /// Knows who has entered; nothing is written to it.
     openers: MemoryDevice,
 }
@@ -98,7 +111,8 @@ impl Recorder {
         let log = is_kept.then(Vec::new);
         let openers = MemoryDevice::new("recorded", len, limits)?;
         let state = Arc::new(Mutex::new(State { medium, log, requests: 0 }));
-        Ok(Recorder { state, len, limits, is_shared: false, openers })
+        let watch = Watch::default();
+        Ok(Recorder { state, len, limits, is_shared: false, watch, openers })
     }
 
     /// The same opener, of a device that has FUA, if `fua`.
@@ -125,7 +139,20 @@ impl Recorder {
         self.push(Event::Mark(mark));
     }
 
+    /// Lets this be done before each event; nothing, if it is none.
+    pub fn watch(&self, witness: Option<Witness>) {
+        *lock(&self.watch.0) = witness;
+    }
+
+    fn tell_witness(&self) {
+        if let Some(witness) = lock(&self.watch.0).clone() {
+            let events = lock(&self.state).log.as_ref().map_or(0, Vec::len);
+            witness(events);
+        }
+    }
+
     fn push(&self, event: Event) {
+        self.tell_witness();
         if let Some(log) = &mut lock(&self.state).log {
             log.push(event);
         }
@@ -160,6 +187,7 @@ impl Recorder {
         self.admit(at, bytes.len() as u64)?;
         self.pass();
         let request = self.request();
+        self.tell_witness();
         {
             let mut state = lock(&self.state);
             state.medium.write(at, bytes);

@@ -5,7 +5,7 @@
 //! on: what the cut left is what another run begins with, and its cuts are gone through in the same
 //! way, those while the store is brought back included.
 
-use super::machine::Machine;
+use super::machine::{Machine, Start};
 use super::phases::{Phase, Phases};
 use super::run::{Recording, Setup, record};
 use super::tree::{Tree, read};
@@ -32,10 +32,10 @@ pub fn explore(seed: u64, share: u64) -> Tally {
     let setup = Setup::of(seed);
     let way = Way { seed, cuts: Vec::new() };
     match setup.fresh() {
-        Ok(medium) => {
+        Ok(start) => {
             let initial = vec![Tree::default(); setup.actors];
             let mut explorer = Explorer { setup, share, tally: &mut tally };
-            explorer.run(&way, &medium, initial, 1);
+            explorer.run(&way, &start, initial, 1);
         }
         Err(what) => tally.fail(&way, &what),
     }
@@ -51,7 +51,7 @@ struct Explorer<'t> {
 
 impl Explorer<'_> {
     /// Records the run of `way` and goes through its cuts.
-    fn run(&mut self, way: &Way, start: &Medium, initial: Vec<Tree>, next: u32) {
+    fn run(&mut self, way: &Way, start: &Start, initial: Vec<Tree>, next: u32) {
         self.tally.runs += 1;
         self.tally.continued += usize::from(!way.cuts.is_empty());
         let recording = match record(&self.setup, way.seed(), start, initial, next) {
@@ -60,12 +60,14 @@ impl Explorer<'_> {
         };
         let mut rng = Rng::stream(way.seed(), 11);
         let mut chosen = self.chosen(way, &recording, &mut rng).into_iter().peekable();
-        let mut phase = Phase::new(&recording.start, &recording.kinds);
-        let mut sweep = Sweep::new(recording.start.clone());
+        let mut phase = Phase::new(&recording.start.medium, &recording.kinds);
+        let mut sweep = Sweep::new(recording.start.medium.clone());
         for (index, event) in recording.log.iter().enumerate() {
             let has_changed = sweep.pass(event);
             let phases = phase.pass(event, &sweep);
-            if !has_changed && !recording.history.promises(index) {
+            let is_other =
+                has_changed || recording.history.promises(index) || self.setup.core_stays;
+            if !is_other {
                 continue;
             }
             if self.tally.failed >= FAILURES {
@@ -74,14 +76,15 @@ impl Explorer<'_> {
             if !rng.chance(1, self.share) {
                 continue;
             }
-            self.tally.enter(doing(phases, recording.has_stopped));
+            self.tally.enter(doing(phases, recording.has_stopped, &self.setup));
             let at = index + 1;
-            let variants = if sweep.pending.is_empty() { 1 } else { VARIANTS };
+            let is_one = sweep.pending.is_empty() && !self.setup.core_stays;
+            let variants = if is_one { 1 } else { VARIANTS };
             for variant in 0..variants {
                 let way = way.then(Cut { at, variant });
                 let goes_on = variant == 0 && chosen.next_if(|&at| at <= index).is_some();
-                let (medium, choice) = self.medium(&way, &sweep);
-                let trees = match self.check(&way, &recording, at, &medium) {
+                let (left, choice) = self.left(&way, &recording, &sweep);
+                let trees = match self.check(&way, &recording, at, &left) {
                     Ok(trees) => trees,
                     Err(what) => {
                         self.tally.fail(&way, &format!("({choice}) {what}"));
@@ -89,7 +92,7 @@ impl Explorer<'_> {
                     }
                 };
                 if goes_on {
-                    self.run(&way, &medium, trees, recording.next);
+                    self.run(&way, &left, trees, recording.next);
                 }
             }
         }
@@ -121,19 +124,28 @@ impl Explorer<'_> {
         (crash(sweep, self.setup.block, choice, &mut rng), choice)
     }
 
-    /// Brings back the store on `medium`, which a cut at `at` left, and judges it: its files.
+    /// What the last cut of `way`, in a run of this `recording`, leaves at `sweep`: of a core that
+    /// stays what it was just before the next event, or, the second time, before the last one.
+    fn left(&self, way: &Way, recording: &Recording, sweep: &Sweep) -> (Start, Choice) {
+        let (medium, choice) = self.medium(way, sweep);
+        let before = way.cuts.last().map_or(0, |cut| cut.at - (cut.variant as usize & 1));
+        let core = recording.core_before(before).cloned();
+        (Start { medium, core }, choice)
+    }
+
+    /// Brings back the store of `left`, which a cut at `at` left, and judges it: its files.
     fn check(
         &mut self,
         way: &Way,
         recording: &Recording,
         at: usize,
-        medium: &Medium,
+        left: &Start,
     ) -> Result<Vec<Tree>, String> {
         self.tally.states += 1;
         let mut rng = Rng::stream(way.seed(), 13);
         let is_deep = rng.chance(1, 24);
-        let recorder = self.setup.device(medium.clone(), is_deep)?;
-        let machine = Machine::start(&recorder, 1)?;
+        let recorder = self.setup.device(left.medium.clone(), is_deep)?;
+        let machine = Machine::start(&recorder, left.core.as_ref(), 1)?;
         let process = machine.first()?;
         let trees = read(&process.files, self.setup.actors, None)?;
         recording.history.judge(at, &trees)?;
@@ -141,7 +153,7 @@ impl Explorer<'_> {
         let outcome = trees.iter().fold(1, |all: u64, tree| all.rotate_left(9) ^ tree.digest());
         self.tally.outcomes.insert(outcome);
         if is_deep {
-            self.check_restart(way, medium, &recorder.take_log(), &trees)?;
+            self.check_restart(way, left, &recorder.take_log(), &trees)?;
         }
         if rng.chance(1, 4) {
             self.tally.used += 1;
@@ -150,28 +162,29 @@ impl Explorer<'_> {
         Ok(trees)
     }
 
-    /// Cuts the power while the store on `medium` is brought back, which did `log` to the device:
+    /// Cuts the power while the store of `left` is brought back, which did `log` to the device:
     /// its files are `trees` all the same.
     fn check_restart(
         &mut self,
         way: &Way,
-        medium: &Medium,
+        left: &Start,
         log: &[Event],
         trees: &[Tree],
     ) -> Result<(), String> {
-        let mut sweep = Sweep::new(medium.clone());
+        let mut sweep = Sweep::new(left.medium.clone());
         for (index, event) in log.iter().enumerate() {
             if !sweep.pass(event) {
                 continue;
             }
-            self.tally.enter(doing(Phases { restart: true, ..Phases::default() }, false));
+            let phases = Phases { restart: true, ..Phases::default() };
+            self.tally.enter(doing(phases, false, &self.setup));
             // The remark that comes first in a recorded run.
             let way = way.then(Cut { at: index + 2, variant: 0 });
             let (medium, choice) = self.medium(&way, &sweep);
             self.tally.states += 1;
             let fail = |what: String| format!("cut again, --replay {way} ({choice}): {what}");
             let recorder = self.setup.device(medium, false)?;
-            let machine = Machine::start(&recorder, 1).map_err(fail)?;
+            let machine = Machine::start(&recorder, left.core.as_ref(), 1).map_err(fail)?;
             let now = read(&machine.first()?.files, trees.len(), None).map_err(fail)?;
             if let Some(actor) = now.iter().zip(trees).position(|(one, other)| one != other) {
                 return Err(fail(format!("other files of actor {actor} than before")));
@@ -183,7 +196,7 @@ impl Explorer<'_> {
 
 /// What is being done; in a run in which one is stopped in a sync, and another one comes first, if
 /// it `has_stopped`.
-fn doing(phases: Phases, has_stopped: bool) -> [(&'static str, bool); 7] {
+fn doing(phases: Phases, has_stopped: bool, setup: &Setup) -> [(&'static str, bool); 8] {
     let Phases { epoch, checkpoint, restart, trim, volume } = phases;
     [
         ("epochs", epoch),
@@ -193,6 +206,7 @@ fn doing(phases: Phases, has_stopped: bool) -> [(&'static str, bool); 7] {
         ("cleaning", volume.cleaning),
         ("reuse", volume.reuse),
         ("runs with one stopped", has_stopped),
+        ("runs with a core that stays", setup.core_stays),
     ]
 }
 
@@ -207,7 +221,7 @@ fn sound(machine: &Machine, rng: &mut Rng) -> Result<(), String> {
         judge_attached(process.files.core()).map_err(|what| format!("fsck: {what}"))?;
     }
     if rng.chance(1, 3) {
-        let found = process.image.volume().check().map_err(|error| format!("volume: {error}"))?;
+        let found = process.volume.check().map_err(|error| format!("volume: {error}"))?;
         if let Some(first) = found.first() {
             return Err(format!("volume: {first}"));
         }
@@ -238,18 +252,18 @@ pub fn replay(way: &Way, tell: &mut dyn FnMut(String)) -> Result<(), String> {
 }
 
 fn replay_once(setup: Setup, way: &Way, tell: &mut dyn FnMut(String)) -> Result<(), String> {
-    let mut medium = setup.fresh()?;
+    let mut start = setup.fresh()?;
     let mut trees = vec![Tree::default(); setup.actors];
     let mut next = 1;
     let mut here = Way { seed: way.seed, cuts: Vec::new() };
     for &cut in &way.cuts {
-        let recording = record(&setup, here.seed(), &medium, trees, next)?;
-        let mut sweep = Sweep::new(medium.clone());
+        let recording = record(&setup, here.seed(), &start, trees, next)?;
+        let mut sweep = Sweep::new(start.medium.clone());
         recording.log.iter().take(cut.at).for_each(|event| _ = sweep.pass(event));
         here = here.then(cut);
         let mut tally = Tally::default();
         let mut explorer = Explorer { setup, share: 1, tally: &mut tally };
-        let (left, choice) = explorer.medium(&here, &sweep);
+        let (left, choice) = explorer.left(&here, &recording, &sweep);
         tell(format!("{here}: {choice}, {} writes wait", sweep.pending.len()));
         for event in recording.log.iter().take(cut.at) {
             if let Event::Mark(Mark::Begun(number)) = event
@@ -259,10 +273,10 @@ fn replay_once(setup: Setup, way: &Way, tell: &mut dyn FnMut(String)) -> Result<
             }
         }
         trees = explorer.check(&here, &recording, cut.at, &left)?;
-        (medium, next) = (left, recording.next);
+        (start, next) = (left, recording.next);
     }
     if way.cuts.is_empty() {
-        record(&setup, here.seed(), &medium, trees, next)?;
+        record(&setup, here.seed(), &start, trees, next)?;
     }
     Ok(())
 }

@@ -8,6 +8,9 @@
 //!
 //! Of a large file, a page may be newer than that: as a later operation has made it which was
 //! begun, unless the page was cut off in between, or the file was removed.
+//!
+//! A core that needs no log stays as it was: then all that has returned is there. But a page that
+//! was written in place may be older: as it was before, or in between, since it was synced.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +30,8 @@ pub struct Step {
     pub tree: Arc<Tree>,
     /// Whether it has made all durable that was committed before it.
     pub is_sync: bool,
+    /// Whether it may have written in place ([`super::operation::Op::is_quiet`]).
+    pub is_quiet: bool,
 }
 
 /// When something was done: events of the log before the remark that it was begun, and before that
@@ -44,6 +49,8 @@ pub struct History {
     syncs: Vec<When>,
     /// Events before the one that says that the store is attached.
     started: usize,
+    /// Whether the core stays when the power goes.
+    core_stays: bool,
 }
 
 struct Actor {
@@ -51,6 +58,8 @@ struct Actor {
     states: Vec<Arc<Tree>>,
     /// When each operation was done.
     when: Vec<When>,
+    /// Whether each may have written in place.
+    quiet: Vec<bool>,
 }
 
 /// A state of an actor's files: behind so many operations, and maybe in the middle of the next one.
@@ -68,9 +77,15 @@ impl Place {
 }
 
 impl History {
-    /// Of actors that had `initial` files and have done `steps`, each, as `log` tells.
+    /// Of actors that had `initial` files and have done `steps`, each, as `log` tells; of a store
+    /// whose core is gone with the power, or `core_stays`.
     #[must_use]
-    pub fn new(initial: Vec<Tree>, steps: Vec<Vec<Step>>, log: &[Event]) -> History {
+    pub fn new(
+        initial: Vec<Tree>,
+        steps: Vec<Vec<Step>>,
+        log: &[Event],
+        core_stays: bool,
+    ) -> History {
         let mut times: HashMap<u32, When> = HashMap::new();
         let mut started = 0;
         for (at, event) in log.iter().enumerate() {
@@ -97,9 +112,10 @@ impl History {
                 .chain(steps.iter().map(|step| Arc::clone(&step.tree)))
                 .collect(),
             when: steps.iter().map(when).collect(),
+            quiet: steps.iter().map(|step| step.is_quiet).collect(),
         };
         let actors = initial.into_iter().zip(&steps).map(actor).collect();
-        History { actors, syncs, started }
+        History { actors, syncs, started, core_stays }
     }
 
     /// Events before the store was attached.
@@ -159,14 +175,19 @@ impl History {
     fn places(&self, actor: &Actor, at: usize, found: &Tree) -> Result<Vec<Place>, String> {
         let synced = self.syncs.iter().filter(|sync| sync.done < at).map(|sync| sync.begun).max();
         let is_durable = |when: &&When| synced.is_some_and(|synced| when.done < synced);
-        let least = actor.when.iter().take_while(is_durable).count();
+        let settled = actor.when.iter().take_while(is_durable).count();
+        let least = match self.core_stays {
+            true => actor.when.iter().take_while(|when| when.done < at).count(),
+            false => settled,
+        };
         let most = actor.when.iter().take_while(|when| when.begun < at).count();
         let mut places = Vec::new();
         let mut first = None;
         for done in (least..=most).rev() {
             let Some(state) = actor.states.get(done) else { continue };
-            let instead = |file: u64, page: u64, found: &File, len: usize| {
-                actor.is_newer((done, most), file, page, (found, len))
+            let instead = |file: u64, page: u64, found: &File, len: usize| match self.core_stays {
+                true => actor.is_older((settled, done), file, page, (found, len)),
+                false => actor.is_newer((done, most), file, page, (found, len)),
             };
             let instead: Instead<'_> = &instead;
             if let Some(next) = actor.states.get(done + 1).filter(|_| done < most)
@@ -214,5 +235,104 @@ impl Actor {
             }
         }
         false
+    }
+
+    /// Whether page `page` of `file`, which is in its place behind `done` operations, of which the
+    /// first `settled` are durable, is as it was before one that wrote in place, as far as `len`
+    /// bytes go.
+    fn is_older(
+        &self,
+        (settled, done): (usize, usize),
+        file: u64,
+        page: u64,
+        (found, len): (&File, usize),
+    ) -> bool {
+        let mut states = self.states.iter().take(done + 1).skip(settled).rev();
+        let Some(mut now) = states.next().and_then(|state| state.files.get(&file)) else {
+            return false;
+        };
+        // Of each operation, the last one first: what the page was before it.
+        let quiet = self.quiet.iter().take(done).rev();
+        for (before, is_quiet) in states.zip(quiet) {
+            let Some(before) = before.files.get(&file) else {
+                return false;
+            };
+            if before.size <= page * P {
+                return false;
+            }
+            if !has_page(now, page, before, P as usize) {
+                if !is_quiet {
+                    return false;
+                }
+                if has_page(found, page, before, len) {
+                    return true;
+                }
+            }
+            now = before;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::tree::content;
+    use super::*;
+
+    /// A large file, each page of which is as the operation with this number has written it.
+    fn tree(pages: [u32; 2]) -> Tree {
+        let mut file = File { is_large: true, ..File::default() };
+        for (page, op) in (0..).zip(pages) {
+            file.write(page * P, &content(op, page * P..(page + 1) * P));
+        }
+        Tree {
+            names: BTreeMap::from([("a0".to_owned(), 3)]),
+            files: BTreeMap::from([(3, Arc::new(file))]),
+        }
+    }
+
+    /// Operations that have left these pages, of which some have written in place, or are syncs.
+    fn history(core_stays: bool, steps: &[([u32; 2], bool, bool)]) -> (History, usize) {
+        let mut log = Vec::new();
+        let step = |(number, &(pages, is_quiet, is_sync)): (u32, &([u32; 2], bool, bool))| {
+            log.extend([Event::Mark(Mark::Begun(number)), Event::Mark(Mark::Done(number))]);
+            Step { number, tree: Arc::new(tree(pages)), is_sync, is_quiet }
+        };
+        let steps = (1..).zip(steps).map(step).collect();
+        (History::new(vec![tree([90, 91])], vec![steps], &log, core_stays), log.len())
+    }
+
+    #[test]
+    fn what_was_written_in_place_and_not_synced_may_be_older() {
+        let steps = [
+            ([1, 91], true, false),
+            ([1, 91], false, true),
+            ([3, 91], true, false),
+            ([4, 91], true, false),
+            ([4, 5], false, false),
+        ];
+        let (history, end) = history(true, &steps);
+        for page in [1, 3, 4] {
+            assert_eq!(history.judge(end, &[tree([page, 5])]), Ok(()));
+        }
+        // It was synced; it was not written in place; it was never there.
+        for pages in [[90, 5], [4, 91], [5, 5]] {
+            assert!(history.judge(end, &[tree(pages)]).is_err(), "{pages:?}");
+        }
+        // While the last one is under way, and before it.
+        assert_eq!(history.judge(end - 1, &[tree([3, 91])]), Ok(()));
+        assert_eq!(history.judge(end - 1, &[tree([3, 5])]), Ok(()));
+        assert!(history.judge(end - 2, &[tree([3, 5])]).is_err());
+    }
+
+    #[test]
+    fn what_was_not_synced_is_gone_with_the_core_as_a_whole() {
+        let steps = [([1, 91], false, false), ([1, 91], false, true), ([1, 3], false, false)];
+        let (history, end) = history(false, &steps);
+        assert_eq!(history.judge(end, &[tree([1, 91])]), Ok(()));
+        assert_eq!(history.judge(end, &[tree([1, 3])]), Ok(()));
+        assert!(history.judge(end, &[tree([90, 91])]).is_err());
     }
 }

@@ -1,5 +1,5 @@
 //! A machine with a store: a volume, the core that is brought back of it, and processes that have
-//! both. All of it but the device is gone with the power.
+//! both. All of it but the device is gone with the power; and but the core, if that has no log.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use conquest_format::volume::Arrangement;
 use conquest_format::{Geometry, fs};
 use conquest_fs::large::{Answer, NewLarge, Room, Space};
 use conquest_fs::names::New;
-use conquest_fs::{FileSystem, NewFileSystem, VolumeError};
+use conquest_fs::{Error, FileSystem, NewFileSystem, VolumeError};
 use conquest_image::Image;
 use conquest_pm::attach::{NewRegion, make};
 use conquest_pm::{Core, Options};
@@ -21,7 +21,7 @@ use conquest_pm::{Core, Options};
 use super::tree::{SHARED, THRESHOLD};
 use crate::files::{clock, files_options, new_file_system, root_user};
 use crate::flash::scenario::{SEGMENT, SEGMENT_BYTES, TestVolume};
-use crate::flash::{HeapMemory, Mark, Medium, Recorder};
+use crate::flash::{HeapCopy, HeapMemory, Mark, Medium, Recorder};
 use crate::{Clock, DyingMemory, SimHost, World, become_actor, lock};
 
 /// The core, as a process has it.
@@ -79,6 +79,8 @@ struct VolumeSpace {
     recorder: Recorder,
     process: usize,
     hook: Hook,
+    /// Whether there is no epoch to come that makes all of it durable.
+    settles: bool,
 }
 
 /// What a volume says, as large files are told.
@@ -125,6 +127,14 @@ impl Space for VolumeSpace {
         trimmed
     }
 
+    fn settle(&self) -> Answer<()> {
+        if !self.settles {
+            return Ok(());
+        }
+        self.hook.call(self.process);
+        answer(self.volume.flush())
+    }
+
     fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
         answer(self.volume.allocated_within(block, count))
     }
@@ -139,8 +149,49 @@ impl Space for VolumeSpace {
 pub struct Process {
     /// The files.
     pub files: StoreFiles,
-    /// The image, on the volume as this process has it.
-    pub image: Arc<StoreImage>,
+    /// The volume, as this process has it.
+    pub volume: Arc<TestVolume>,
+    /// The core's image there, if the core has a log.
+    pub image: Option<Arc<StoreImage>>,
+}
+
+impl Process {
+    /// Makes all durable that was committed before.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn sync(&self) -> Result<(), Error> {
+        match &self.image {
+            Some(image) => image.sync(self.files.core()).map_err(not_durable),
+            None => self.files.sync_all(),
+        }
+    }
+
+    /// The same, and writes a checkpoint of the core, if that has a log.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        match &self.image {
+            Some(image) => image.checkpoint(self.files.core()).map_err(not_durable),
+            None => self.files.sync_all(),
+        }
+    }
+}
+
+/// What an image says, as the files of its store do.
+pub(super) fn not_durable(error: conquest_image::Error) -> Error {
+    let (path, reason) = ("image".into(), error.to_string());
+    Error::Core(conquest_pm::Error::NotDurable { path, reason })
+}
+
+/// What a machine is started with.
+#[derive(Clone)]
+pub struct Start {
+    /// What its device has.
+    pub medium: Medium,
+    /// Its core, if that has no log: as on a battery, it stays when the power goes.
+    pub core: Option<HeapCopy>,
 }
 
 /// A machine that runs.
@@ -151,6 +202,7 @@ pub struct Machine {
     pub recorder: Recorder,
     /// What others do while one is at the volume.
     pub hook: Hook,
+    core: HeapMemory,
 }
 
 /// The volume on `recorder`, as after a restart of the machine, as each of `count` processes has
@@ -186,51 +238,86 @@ fn memory(shape: Shape) -> Result<(HeapMemory, World), String> {
     Ok((HeapMemory::new(geometry.len(), clock.clone()), World::new(clock)))
 }
 
+/// The core, which is as `copy` says, or is brought back of its `image`.
+fn present_core(
+    copy: Option<&HeapCopy>,
+    image: Option<&StoreImage>,
+) -> Result<(HeapMemory, World), String> {
+    if let Some(copy) = copy {
+        let clock = Clock::default();
+        return Ok((HeapMemory::of(copy, clock.clone()), World::new(clock)));
+    }
+    let image = image.ok_or("no process")?;
+    let (memory, world) = memory(image.region().map_err(text)?.shape)?;
+    image
+        .restore(&memory, &world.process(FIRST), Path::new("core"))
+        .map_err(|error| format!("bringing the core back: {error}"))?;
+    Ok((memory, world))
+}
+
 fn attach(
     memory: &HeapMemory,
     world: &World,
     pid: u32,
-    image: &Arc<StoreImage>,
+    image: Option<&Arc<StoreImage>>,
 ) -> Result<Arc<Core<StoreMemory, SimHost>>, String> {
-    let options = Options { make_durable: Some(Image::maker(image)), ..files_options() };
+    let options = Options { make_durable: image.map(Image::maker), ..files_options() };
     let memory = DyingMemory::counting(memory.clone());
     let (host, path) = (world.process(pid), Path::new("core"));
     Core::attach(memory, host, path, &fs::kinds(), options).map_err(text)
 }
 
 impl Machine {
-    /// Starts the machine with the store on `recorder`: opens the volume, brings the core back, and
-    /// attaches it as `count` processes.
+    /// Starts the machine with the store on `recorder`: opens the volume, brings the core back,
+    /// unless it is that `core`, and attaches it as `count` processes.
     ///
     /// # Errors
     /// What went wrong, as text.
-    pub fn start(recorder: &Recorder, count: usize) -> Result<Machine, String> {
+    pub fn start(
+        recorder: &Recorder,
+        core: Option<&HeapCopy>,
+        count: usize,
+    ) -> Result<Machine, String> {
         become_actor(0);
         let hook = Hook::default();
-        let mut images = Vec::new();
+        let mut all = Vec::new();
         for volume in volumes(recorder, count)? {
-            images.push(Arc::new(Image::find(volume).map_err(text)?));
+            let image = || Image::find(Arc::clone(&volume)).map_err(text);
+            let image = if core.is_some() { None } else { Some(Arc::new(image()?)) };
+            all.push((volume, image));
         }
-        let first = images.first().ok_or("no process")?;
-        let (memory, world) = memory(first.region().map_err(text)?.shape)?;
-        first
-            .restore(&memory, &world.process(FIRST), Path::new("core"))
-            .map_err(|error| format!("bringing the core back: {error}"))?;
+        let first = all.first().and_then(|(_, image)| image.as_deref());
+        let (memory, world) = present_core(core, first)?;
         let mut processes = Vec::new();
-        for (process, image) in images.into_iter().enumerate() {
+        for (process, (volume, image)) in all.into_iter().enumerate() {
             become_actor(process as u32);
-            let core = attach(&memory, &world, process as u32, &image)?;
+            let attached = attach(&memory, &world, process as u32, image.as_ref())?;
             let space = VolumeSpace {
-                volume: Arc::clone(image.volume()),
+                volume: Arc::clone(&volume),
                 recorder: recorder.clone(),
                 process,
                 hook: hook.clone(),
+                settles: core.is_some(),
             };
-            let files = FileSystem::open(core, clock()).map_err(text)?;
-            processes.push(Process { files: files.with_space(Box::new(space)), image });
+            let files = FileSystem::open(attached, clock()).map_err(text)?;
+            processes.push(Process { files: files.with_space(Box::new(space)), volume, image });
         }
         become_actor(0);
-        Ok(Machine { processes, recorder: recorder.clone(), hook })
+        Ok(Machine { processes, recorder: recorder.clone(), hook, core: memory })
+    }
+
+    /// The core, whose processes need not know that it is there.
+    #[must_use]
+    pub const fn core(&self) -> &HeapMemory {
+        &self.core
+    }
+
+    /// What is there if nothing is lost.
+    #[must_use]
+    pub fn stop(self) -> Start {
+        let is_logged = self.processes.iter().any(|process| process.image.is_some());
+        let core = (!is_logged).then(|| self.core.copy(&HeapCopy::default()));
+        Start { medium: self.recorder.medium(), core }
     }
 
     /// The first process.
@@ -242,11 +329,11 @@ impl Machine {
     }
 }
 
-/// A device of so many segments with a new store, whose core has a log of `log` chunks.
+/// A device of so many segments with a new store, whose core has a log of `log` chunks, or none.
 ///
 /// # Errors
 /// What went wrong, as text.
-pub fn fresh(segments: u64, log: u32) -> Result<Medium, String> {
+pub fn fresh(segments: u64, log: u32) -> Result<Start, String> {
     become_actor(0);
     let medium = Medium::new((segments + 2) * SEGMENT_BYTES);
     let recorder = Recorder::new(medium, false).map_err(text)?;
@@ -260,10 +347,13 @@ pub fn fresh(segments: u64, log: u32) -> Result<Medium, String> {
     let volume = volumes(&recorder, 1)?.pop().ok_or("no volume")?;
     let shape = shape(log);
     let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 1 };
-    let image = Arc::new(Image::make(volume, &new).map_err(text)?);
+    let image = match log {
+        0 => None,
+        _ => Some(Arc::new(Image::make(volume, &new).map_err(text)?)),
+    };
     let (memory, world) = memory(shape)?;
     make(&memory, &world.process(FIRST), Path::new("core"), &new).map_err(text)?;
-    let core = attach(&memory, &world, 0, &image)?;
+    let core = attach(&memory, &world, 0, image.as_ref())?;
     let large = NewLarge { threshold: THRESHOLD, chunk_blocks: BLOCKS_MIN };
     let new = NewFileSystem { large: Some(large), ..new_file_system() };
     FileSystem::make(&core, &new, &clock()).map_err(text)?;
@@ -271,6 +361,9 @@ pub fn fresh(segments: u64, log: u32) -> Result<Medium, String> {
     files
         .create(&root_user(), files.root(), SHARED.as_bytes(), New::Directory, 0o755)
         .map_err(text)?;
-    image.sync(files.core()).map_err(text)?;
-    Ok(recorder.medium())
+    if let Some(image) = &image {
+        image.sync(files.core()).map_err(text)?;
+    }
+    let core = image.is_none().then(|| memory.copy(&HeapCopy::default()));
+    Ok(Start { medium: recorder.medium(), core })
 }

@@ -11,7 +11,7 @@ use conquest_fs::xattr::Setting;
 use conquest_fs::{Errno, Error, FileId};
 use std::sync::Arc;
 
-use super::machine::Process;
+use super::machine::{Process, not_durable};
 use super::tree::{ATTRIBUTE, File, P, Tree, content};
 use crate::Rng;
 use crate::files::root_user;
@@ -20,6 +20,9 @@ use crate::files::root_user;
 const NAMES: u64 = 6;
 /// Pages that the files of an actor have, in all, before some are removed.
 const PAGES_MOST: u64 = 330;
+
+/// Pages from which on a write goes to the volume at once.
+const DIRECT_PAGES: u64 = 64;
 
 /// An operation. Names are those of its actor; places and lengths are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -159,7 +162,9 @@ impl Op {
             (38..39, _) => Op::Mode(one, 0o600 + 4 * rng.below(8) as u32),
             (39..43, _) => Op::Append(one, 1 + rng.below(3 * P)),
             // At once, if it begins with a page.
-            (43..48, _) => Op::Write(one, at / P * P, (64 + rng.below(16)) * P + rng.below(2) * 77),
+            (43..48, _) => {
+                Op::Write(one, at / P * P, (DIRECT_PAGES + rng.below(16)) * P + rng.below(2) * 77)
+            }
             (48..51, _) => Op::WriteAndClose(one, at, 1 + rng.below(8 * P)),
             (51..54, _) => Op::Direct(one, at / P * P, (1 + rng.below(6)) * P),
             (54..58, _) => Op::Write(one, at / P * P, (1 + rng.below(6)) * P),
@@ -173,6 +178,17 @@ impl Op {
         matches!(self, Op::Sync | Op::Keep | Op::Checkpoint)
     }
 
+    /// Whether it may write in place, where nothing makes it durable but a sync if the core has no
+    /// log: what is there after a power cut may be what was there before.
+    #[must_use]
+    pub const fn is_quiet(&self) -> bool {
+        match self {
+            Op::Direct(..) => true,
+            Op::Write(_, _, len) => *len >= DIRECT_PAGES * P,
+            _ => false,
+        }
+    }
+
     /// Does it as operation `number`.
     ///
     /// # Errors
@@ -183,10 +199,6 @@ impl Op {
         let base = Base::new(files.root(), files.root());
         let at = |path| at(&base, path);
         let find = |path| files.find(who, at(path), true);
-        let image = |error: conquest_image::Error| {
-            let path = "image".into();
-            Error::Core(conquest_pm::Error::NotDurable { path, reason: error.to_string() })
-        };
         match self {
             Op::Make(path) => files.create_at(who, at(path), New::Regular, 0o644).map(drop),
             Op::Write(path, from, len) => {
@@ -222,18 +234,16 @@ impl Op {
             }
             Op::Mode(path, mode) => files.set_mode(who, find(path)?, *mode),
             Op::Push(path, wait) => push(process, find(path), *wait),
-            Op::Sync => process.image.sync(files.core()).map_err(image),
+            Op::Sync => process.sync(),
             Op::Keep => {
                 files.push_due(|| false)?;
-                process.image.sync(files.core()).map_err(image)
+                process.sync()
             }
-            Op::Checkpoint => process.image.checkpoint(files.core()).map_err(image),
+            Op::Checkpoint => process.checkpoint(),
             Op::Trim => files.trim_chunks().map(drop),
-            Op::VolumeCheckpoint => process
-                .image
-                .volume()
-                .checkpoint()
-                .map_err(|error| image(conquest_image::Error::from(error))),
+            Op::VolumeCheckpoint => {
+                process.volume.checkpoint().map_err(|error| not_durable(error.into()))
+            }
         }
     }
 

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, Weak};
 use conquest_fs::{Errno, Error};
 
 use super::history::{History, Step};
-use super::machine::{Machine, fresh};
+use super::machine::{Machine, Start, fresh};
 use super::operation::{May, Op};
 use super::tree::{Tree, compare, read};
-use crate::flash::{Event, Mark, Medium, Recorder};
+use crate::flash::{Event, HeapCopy, Mark, Medium, Recorder};
 use crate::{Fate, Rng, become_actor, lock};
 
 /// Times in a run that one is stopped in a sync, at most.
@@ -28,7 +28,7 @@ pub struct Setup {
     pub seed: u64,
     /// Segments of the volume.
     pub segments: u64,
-    /// Chunks of the core's log.
+    /// Chunks of the core's log; none, if the core stays.
     pub log: u32,
     /// Bytes that the device writes at once.
     pub block: u64,
@@ -42,6 +42,8 @@ pub struct Setup {
     pub operations: u64,
     /// Whether cuts follow each other, each after a few operations.
     pub is_row: bool,
+    /// Whether the core has no log, and stays when the power goes, as on a battery.
+    pub core_stays: bool,
 }
 
 impl Setup {
@@ -50,24 +52,28 @@ impl Setup {
     pub fn of(seed: u64) -> Setup {
         let mut rng = Rng::stream(seed, 1);
         let threads = seed % 4 == 3;
+        let core_stays = seed % 6 == 4;
+        let segments = 125 + rng.below(3) * rng.below(40);
+        let log = if rng.chance(1, 2) { 64 } else { 20 };
         Setup {
             seed,
-            segments: 125 + rng.below(3) * rng.below(40),
-            log: if rng.chance(1, 2) { 64 } else { 20 },
+            segments,
+            log: if core_stays { 0 } else { log },
             block: if rng.chance(1, 3) { 4096 } else { 512 },
             fua: seed % 5 == 1,
             actors: if threads { 2 + rng.below(2) as usize } else { 1 + rng.below(3) as usize },
             threads,
             operations: 60 + rng.below(60),
             is_row: seed % 8 == 6,
+            core_stays,
         }
     }
 
-    /// A device with a new store.
+    /// A new store.
     ///
     /// # Errors
     /// What went wrong, as text.
-    pub fn fresh(&self) -> Result<Medium, String> {
+    pub fn fresh(&self) -> Result<Start, String> {
         fresh(self.segments, self.log)
     }
 
@@ -83,8 +89,8 @@ impl Setup {
 
 /// A recorded run.
 pub struct Recording {
-    /// What the device held before.
-    pub start: Medium,
+    /// What there was before.
+    pub start: Start,
     /// What happened to it.
     pub log: Vec<Event>,
     /// What was done.
@@ -97,6 +103,19 @@ pub struct Recording {
     pub operations: BTreeMap<u32, String>,
     /// Whether one was stopped in a sync, and another one came first.
     pub has_stopped: bool,
+    /// What the core was just before each event, if it stays: from some event on, and behind the
+    /// last one.
+    cores: Vec<(usize, HeapCopy)>,
+}
+
+impl Recording {
+    /// What the core is if the power goes just before the event at `at`, if it stays.
+    #[must_use]
+    pub fn core_before(&self, at: usize) -> Option<&HeapCopy> {
+        let known = self.cores.binary_search_by_key(&at, |(event, _)| *event);
+        let known = known.ok().and_then(|index| self.cores.get(index));
+        known.map(|(_, core)| core).or(self.start.core.as_ref())
+    }
 }
 
 /// What an operation is of, as far as that is counted.
@@ -165,7 +184,7 @@ impl Run {
         let process = self.machine.processes.get(who).ok_or("no such process")?;
         let number = self.next.fetch_add(1, Ordering::SeqCst);
         let kind = match op {
-            Op::Checkpoint => Some(Kind::Checkpoint),
+            Op::Checkpoint if process.image.is_some() => Some(Kind::Checkpoint),
             Op::Trim => Some(Kind::Trim),
             _ => None,
         };
@@ -194,7 +213,8 @@ impl Run {
             Err(error) => return Err(error.to_string()),
         }
         actor.tree = tree.clone();
-        actor.steps.push(Step { number, tree: Arc::new(tree), is_sync: op.is_sync() });
+        let (is_sync, is_quiet) = (op.is_sync(), op.is_quiet());
+        actor.steps.push(Step { number, tree: Arc::new(tree), is_sync, is_quiet });
         Ok(())
     }
 
@@ -216,7 +236,8 @@ impl Run {
         let Some(process) = self.machine.processes.get(who) else {
             return;
         };
-        if self.stops.load(Ordering::SeqCst) == 0 || !actor.rng.chance(1, 2) {
+        let may_stop = self.stops.load(Ordering::SeqCst) > 0 && process.image.is_some();
+        if !may_stop || !actor.rng.chance(1, 2) {
             return;
         }
         let run = Arc::downgrade(self);
@@ -304,7 +325,22 @@ fn renumbered(found: &Tree, known: &Tree) -> Tree {
     tree
 }
 
-/// Starts the store on `start`, where the actors have the files `initial`, and lets them do what
+/// Keeps what the core of `machine` is before each event of its device.
+fn keep_cores(machine: &Machine, start: &Start) -> Arc<Mutex<Vec<(usize, HeapCopy)>>> {
+    let cores = Arc::new(Mutex::new(Vec::new()));
+    if let Some(first) = start.core.clone() {
+        let (kept, core) = (Arc::clone(&cores), machine.core().clone());
+        machine.recorder.watch(Some(Arc::new(move |event| {
+            let mut kept = lock(&kept);
+            let before = kept.last().map_or(&first, |(_, core)| core);
+            let now = core.copy(before);
+            kept.push((event, now));
+        })));
+    }
+    cores
+}
+
+/// Starts the store of `start`, where the actors have the files `initial`, and lets them do what
 /// follows from `seed`: records all of it. Operations have numbers from `next` on.
 ///
 /// # Errors
@@ -312,14 +348,15 @@ fn renumbered(found: &Tree, known: &Tree) -> Tree {
 pub fn record(
     setup: &Setup,
     seed: u64,
-    start: &Medium,
+    start: &Start,
     initial: Vec<Tree>,
     next: u32,
 ) -> Result<Recording, String> {
-    let recorder = setup.device(start.clone(), true)?;
+    let recorder = setup.device(start.medium.clone(), true)?;
     let recorder = if setup.threads { recorder.shared() } else { recorder };
     recorder.mark(Mark::Recovery);
-    let machine = Machine::start(&recorder, setup.actors)?;
+    let machine = Machine::start(&recorder, start.core.as_ref(), setup.actors)?;
+    let cores = keep_cores(&machine, start);
     recorder.mark(Mark::Recovered);
     let actor = |(who, tree): (u64, &Tree)| {
         let (tree, rng) = (tree.clone(), Rng::stream(seed, 20 + who));
@@ -357,12 +394,17 @@ pub fn record(
         return Err(what);
     }
     let steps = run.actors.iter().map(|actor| core::mem::take(&mut lock(actor).steps)).collect();
-    let log = recorder.take_log();
-    let history = History::new(initial, steps, &log);
+    // The core behind the last event is kept before this remark, which is none of them.
+    recorder.mark(Mark::Recovered);
+    recorder.watch(None);
+    let mut log = recorder.take_log();
+    log.pop();
+    let history = History::new(initial, steps, &log, setup.core_stays);
+    let cores = core::mem::take(&mut *lock(&cores));
     let (next, kinds) = (run.next.load(Ordering::SeqCst), core::mem::take(&mut *lock(&run.kinds)));
     become_actor(0);
     let operations = core::mem::take(&mut *lock(&run.operations));
     let has_stopped = run.stops.load(Ordering::SeqCst) < STOPS;
     let start = start.clone();
-    Ok(Recording { start, log, history, next, kinds, operations, has_stopped })
+    Ok(Recording { start, log, history, next, kinds, operations, has_stopped, cores })
 }

@@ -6,7 +6,7 @@ use conquest_fs::locks::Wait;
 use conquest_fs::names::New;
 use conquest_fs::{Error, FileId};
 
-use super::machine::{Machine, Process};
+use super::machine::{Machine, Process, Start};
 use super::run::Setup;
 use super::tree::{P, Tree, compare, content, read};
 use crate::Rng;
@@ -31,20 +31,20 @@ pub(super) fn use_again(
 ) -> Result<(), String> {
     grow_all(&machine, &mut trees, rng).map_err(|what| format!("used again: {what}"))?;
     let process = machine.first()?;
-    let image = |error: conquest_image::Error| format!("used again: {error}");
+    let text = |error: Error| format!("used again: {error}");
     if rng.chance(1, 2) {
-        process.image.sync(process.files.core()).map_err(image)?;
+        process.sync().map_err(text)?;
         process.files.trim_chunks().map_err(|error| format!("used again: trimming: {error}"))?;
         same(process, &trees, "trimmed")?;
     }
     if rng.chance(1, 2) {
-        process.image.checkpoint(process.files.core()).map_err(image)?;
+        process.checkpoint().map_err(text)?;
     }
-    process.image.sync(process.files.core()).map_err(image)?;
-    let medium = machine.recorder.medium();
-    drop(machine);
+    process.sync().map_err(text)?;
+    let Start { medium, core } = machine.stop();
     let again = setup.device(medium, false)?;
-    let machine = Machine::start(&again, 1).map_err(|what| format!("used again: {what}"))?;
+    let machine = Machine::start(&again, core.as_ref(), 1);
+    let machine = machine.map_err(|what| format!("used again: {what}"))?;
     same(machine.first()?, &trees, "brought back")
 }
 
