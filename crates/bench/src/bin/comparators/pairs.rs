@@ -69,12 +69,15 @@ fn bonnie() -> Pair {
 /// fio, by its rate, or by how long it says that a transfer took.
 fn fio(request: u64, latency: u64, bound: Bound) -> Pair {
     let numbers = [("request", request), ("threads", 1), ("bytes", 64 << 20), ("passes", 20)];
-    let with = |name, number| Parameters::of(&[&numbers[..], &[(name, number)]].concat());
+    let with = |more: &[(&str, u64)]| Parameters::of(&[&numbers[..], more].concat());
     let by = if latency == 1 { ", by its latency" } else { "" };
     Pair {
         about: format!("{} KiB{by}", request >> 10),
-        ours: Side { experiment: "throughput", parameters: with("look", 0) },
-        theirs: Side { experiment: "program-fio", parameters: with("latency", latency) },
+        ours: Side { experiment: "throughput", parameters: with(&[("look", 0)]) },
+        theirs: Side {
+            experiment: "program-fio",
+            parameters: with(&[("latency", latency), ("mapped", 0)]),
+        },
         bound,
     }
 }
