@@ -1,5 +1,5 @@
-//! Power cuts of whole stores: a volume, a logged core whose image and log are on it, and large
-//! files whose data is there, too.
+//! Power cuts of whole stores: a volume, a core whose image and log are on it, or one without a log
+//! that stays, and large files whose data is on the volume.
 //!
 //! - [`machine`]: a machine that has a store; all of it but the device is gone with the power.
 //! - [`CutSpace`]: a volume alone that loses its power, while the core, which needs no log, stays.
