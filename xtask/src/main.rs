@@ -44,7 +44,8 @@ usage: cargo xtask COMMAND
                 [--accepted] [--sample N [--seed S]] [--resume] [--without PROGRAM]...
       Breaks CRATE in many small ways and reports which breakages no test notices. `store` is parts
       of several crates: large files and the logged core.
-  conform SUITE [--on conquest|conquest-unprivileged|tmpfs|ext4|volume|space]
+  conform SUITE [--on conquest|conquest-unprivileged|tmpfs|ext4|space|
+          volume|volume-ext3|volume-xfs]
                 [--only SUBSTR]... [--program CONQUEST] [--mount-option OPTION]... [OPTION...]
       Lets other people's suites and real programs judge a mounted file system. As root. Suites and
       their options:

@@ -46,11 +46,13 @@ const SLICES: [(&str, [&str; 2]); 3] = [
 const OTHER_SLICES: [(&str, &str, [&str; 2]); 1] = [("explore", "store", ["--cuts", "6000"])];
 
 /// What judges mounted stores and volumes: arguments of `conform`.
-const JUDGES: [&[&str]; 7] = [
+const JUDGES: [&[&str]; 9] = [
     &["pjdfstest", "--on", "conquest"],
     &["pjdfstest", "--on", "conquest-unprivileged"],
     &["fsx", "--on", "conquest", "--seeds", "1", "--operations", "5000"],
     &["fsx", "--on", "volume", "--seeds", "1", "--operations", "5000", "--only", "fsx-1"],
+    &["fsx", "--on", "volume-ext3", "--seeds", "1", "--operations", "5000", "--only", "fsx-1"],
+    &["fsx", "--on", "volume-xfs", "--seeds", "1", "--operations", "5000", "--only", "fsx-1"],
     &["fsx", "--on", "space", "--seeds", "1", "--operations", "5000"],
     &["programs", "--on", "conquest", "--quick"],
     &["cuts", "--cuts", "4", "--seconds", "3"],

@@ -7,7 +7,7 @@ use super::conquest::Conquest;
 use super::options::Options;
 use super::room::Room;
 use super::step::{self, command};
-use super::volume::{Mounted, Space};
+use super::volume::{EXT3, EXT4, Mounted, Space, XFS};
 use crate::Failure;
 use crate::packages::Need;
 
@@ -44,18 +44,24 @@ pub(super) enum Kind {
     Ext4,
     /// The same, on the space of a volume.
     Volume,
+    /// The kernel's ext3 there.
+    VolumeExt3,
+    /// The kernel's XFS there.
+    VolumeXfs,
     /// The space of a volume itself: one file.
     Space,
 }
 
 impl Kind {
     /// All, with their names.
-    const ALL: [(Kind, &str); 6] = [
+    const ALL: [(Kind, &str); 8] = [
         (Kind::Conquest, "conquest"),
         (Kind::ConquestUnprivileged, "conquest-unprivileged"),
         (Kind::Tmpfs, "tmpfs"),
         (Kind::Ext4, "ext4"),
         (Kind::Volume, "volume"),
+        (Kind::VolumeExt3, "volume-ext3"),
+        (Kind::VolumeXfs, "volume-xfs"),
         (Kind::Space, "space"),
     ];
 
@@ -83,9 +89,18 @@ impl Kind {
         matches!(self, Kind::Conquest | Kind::ConquestUnprivileged)
     }
 
+    /// Whether its source is a device.
+    pub(super) fn is_on_device(self) -> bool {
+        matches!(self, Kind::Ext4 | Kind::Volume | Kind::VolumeExt3 | Kind::VolumeXfs)
+    }
+
     /// Commands that it needs.
     pub(super) fn needed(self) -> &'static [Need] {
-        if self.is_conquest() { &[("fusermount3", "fuse3")] } else { &[] }
+        match self {
+            Kind::Conquest | Kind::ConquestUnprivileged => &[("fusermount3", "fuse3")],
+            Kind::VolumeXfs => &[("mkfs.xfs", "xfsprogs")],
+            _ => &[],
+        }
     }
 
     /// A file system of this kind, to be made in `room`, with directories called after `name`.
@@ -105,7 +120,9 @@ impl Kind {
                 let image = room.directory.join(format!("{name}.ext4"));
                 Box::new(Ext4 { room, directory, image, device: None })
             }
-            Kind::Volume => Box::new(Mounted::new(room, options, directory)?),
+            Kind::Volume => Box::new(Mounted::new(room, options, directory, EXT4)?),
+            Kind::VolumeExt3 => Box::new(Mounted::new(room, options, directory, EXT3)?),
+            Kind::VolumeXfs => Box::new(Mounted::new(room, options, directory, XFS)?),
             Kind::Space => Box::new(Space::new(room, options, directory)?),
         })
     }

@@ -1,4 +1,4 @@
-//! The space of a volume, shown by the program `conquest`, and an ext4 on it.
+//! The space of a volume, shown by the program `conquest`, and file systems of the kernel on it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -94,8 +94,36 @@ impl Target for Space<'_> {
     }
 }
 
-/// An ext4 on the space of a volume.
+/// A file system of the kernel.
+pub(super) struct System {
+    /// What mount(8) calls it.
+    pub(super) name: &'static str,
+    /// What makes it on a device.
+    make: &'static [&'static str],
+    /// What changes nothing on a device, and fails if anything is wrong there.
+    check: &'static [&'static str],
+}
+
+/// The same driver as the next one, with a journal and a map of blocks of the old kind.
+pub(super) const EXT3: System =
+    System { name: "ext3", make: &["mkfs.ext3", "-q"], check: &["e2fsck", "-f", "-n"] };
+pub(super) const EXT4: System =
+    System { name: "ext4", make: &["mkfs.ext4", "-q"], check: &["e2fsck", "-f", "-n"] };
+pub(super) const XFS: System =
+    System { name: "xfs", make: &["mkfs.xfs", "-q"], check: &["xfs_repair", "-n"] };
+
+impl System {
+    /// One of its commands, for `device`.
+    fn command(words: &[&str], device: &str) -> Command {
+        let mut command = command(words[0], &words[1..]);
+        command.arg(device);
+        command
+    }
+}
+
+/// A file system of the kernel on the space of a volume.
 pub(super) struct Mounted<'r> {
+    system: System,
     space: Space<'r>,
     directory: PathBuf,
     /// The loop device, which goes when it is neither open nor mounted.
@@ -108,9 +136,11 @@ impl<'r> Mounted<'r> {
         room: &'r Room,
         options: &Options,
         directory: PathBuf,
+        system: System,
     ) -> Result<Mounted<'r>, Failure> {
         let shown = room.make(&format!("{}.shown", name(&directory)))?;
-        Ok(Mounted { space: Space::new(room, options, shown)?, directory, device: None })
+        let space = Space::new(room, options, shown)?;
+        Ok(Mounted { system, space, directory, device: None })
     }
 
     fn attach(&mut self) -> Result<(), Failure> {
@@ -122,7 +152,8 @@ impl<'r> Mounted<'r> {
 
     fn mount(&self) -> Result<(), Failure> {
         let directory = self.directory.to_string_lossy();
-        self.space.room.mount(&["-t", "ext4", "-o", "discard", &self.source(), &directory])
+        let (kind, source) = (self.system.name, self.source());
+        self.space.room.mount(&["-t", kind, "-o", "discard", &source, &directory])
     }
 }
 
@@ -130,7 +161,7 @@ impl Target for Mounted<'_> {
     fn make(&mut self) -> Result<(), Failure> {
         self.space.make()?;
         self.attach()?;
-        let mut make = command("mkfs.ext4", &["-q", &self.source()]);
+        let mut make = System::command(self.system.make, &self.source());
         self.space.room.must(&mut make, step::LIMIT)?;
         self.mount()
     }
@@ -153,7 +184,7 @@ impl Target for Mounted<'_> {
 
     fn destroy(&mut self) -> Result<(), Failure> {
         unmount(self.space.room, &self.directory)?;
-        let mut check = command("e2fsck", &["-f", "-n", &self.source()]);
+        let mut check = System::command(self.system.check, &self.source());
         self.space.room.must(&mut check, step::LIMIT)?;
         self.device = None;
         self.space.destroy()

@@ -81,7 +81,7 @@ pub(super) fn run(room: &Room, options: &Options) -> Result<Tally, Failure> {
         tally += judge(&outcome, is_known(&known, options.on, name));
     }
     // xfstests wipe a scratch device that is a device, after each test.
-    if !matches!(options.on, Kind::Ext4 | Kind::Volume) {
+    if !options.on.is_on_device() {
         tally += ended(scratch.as_mut());
     }
     tally += ended(test.as_mut());
@@ -119,6 +119,8 @@ fn configuration(room: &Room, asked: &Options, test: &dyn Target, scratch: &dyn 
         // They take a gigabyte, unless told otherwise.
         Kind::Tmpfs => ("tmpfs", "-osize=6G".to_owned()),
         Kind::Ext4 | Kind::Volume | Kind::Space => ("ext4", String::new()),
+        Kind::VolumeExt3 => ("ext3", String::new()),
+        Kind::VolumeXfs => ("xfs", String::new()),
         Kind::Conquest | Kind::ConquestUnprivileged => {
             let words = ["-oallow_other", "suid", "dev"].into_iter();
             let all: Vec<&str> = words.chain(asked.mount.iter().map(String::as_str)).collect();
