@@ -22,6 +22,7 @@ use crate::machine::caches::Caches;
 use crate::parameters::Parameters;
 use crate::random::Random;
 use crate::stopwatch::Batch;
+use crate::target::Name;
 use crate::worker::Purpose;
 
 /// The experiment.
@@ -115,6 +116,11 @@ impl Experiment for Neighbour {
 
     fn on(&self) -> On {
         On::Durable
+    }
+
+    fn lack(&self, target: &Name) -> Option<&'static str> {
+        let is_floor = *target == Name::Leader;
+        is_floor.then_some("whoever is stopped while it leads stops all others")
     }
 
     fn run(&self, _: usize, run: &mut Run<'_>) -> Result<(), CallError> {
