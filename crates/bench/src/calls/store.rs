@@ -7,6 +7,7 @@ use std::path::Path;
 
 use conquest::{Attach, Error, File, Files, OpenOptions, Operation, Removal, Store};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use super::slots::Slots;
 use super::{Bundled, CallError, Calls, ENTRIES, Opened, Outcome};
@@ -17,10 +18,13 @@ pub struct Attached {
     files: Files,
 }
 
-/// A store's reason, as the system's: its number, and all of its words if it has none of its own.
+/// A store's reason, as the system's: its number, or all of its words if that says too little.
 fn reason(error: &Error) -> io::Error {
+    let number = error.raw_os_error();
     match error {
-        Error::File(_) => io::Error::from_raw_os_error(error.raw_os_error()),
+        Error::File(_) if number != Errno::IO.raw_os_error() => {
+            io::Error::from_raw_os_error(number)
+        }
         _ => io::Error::other(error.to_string()),
     }
 }
