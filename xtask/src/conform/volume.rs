@@ -97,7 +97,7 @@ impl Target for Space<'_> {
 /// A file system of the kernel.
 pub(super) struct System {
     /// What mount(8) calls it.
-    pub(super) name: &'static str,
+    name: &'static str,
     /// What makes it on a device.
     make: &'static [&'static str],
     /// What changes nothing on a device, and fails if anything is wrong there.
