@@ -15,7 +15,7 @@ pub const MAGIC: [u8; 8] = *b"CONQCORE";
 /// The format this crate describes.
 pub const FORMAT_VERSION: u32 = 2;
 /// How processes work together on one attached region. Two that differ can't be attached at once.
-pub const LIVE_PROTOCOL: u32 = 2;
+pub const LIVE_PROTOCOL: u32 = 3;
 /// Bytes in a superblock copy.
 pub const SIZE: usize = 1024;
 /// State of a region that everybody has detached from.

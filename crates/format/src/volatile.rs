@@ -146,13 +146,6 @@ pub mod lane {
     pub const SEARCH: u64 = 240;
     /// First of the words that name, per kind, the head page of the slab leased, plus one.
     pub const SLABS: u64 = 256;
-    /// First of the [`KEPT_MAX`] words that name, plus one, the groups that the lane gives up when
-    /// its record is settled: an uncommitted transaction has allocated there.
-    pub const KEPT_GROUPS: u64 = 768;
-    /// First of the [`KEPT_MAX`] words that name, plus one, the head pages of such slabs.
-    pub const KEPT_SLABS: u64 = 896;
-    /// Groups, and slabs, that a lane can keep besides those that it has leased.
-    pub const KEPT_MAX: u64 = 16;
     /// Largest number of lanes.
     pub const MAX: u32 = 4096;
 }

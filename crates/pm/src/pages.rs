@@ -36,6 +36,7 @@ use conquest_format::volatile::{self, group, head, lane};
 use conquest_format::{GROUP_PAGES, LINE, Offset, PAGE, WORD, geometry};
 
 use crate::bits::{GroupBits, Run};
+use crate::busy::BitWord;
 use crate::core::Core;
 use crate::host::Host;
 use crate::memory::Memory;
@@ -95,6 +96,13 @@ impl<M: Memory, H: Host> Core<M, H> {
             }
             leased => leased.is_none(),
         }
+    }
+
+    /// Whether lane `lane` goes on allocating in group `number`, whatever it has left; so also of a
+    /// group that is not there.
+    pub(crate) fn goes_on_in(&self, lane: u32, number: u64) -> bool {
+        number >= self.groups()
+            || [Side::Low, Side::High].iter().any(|&side| self.leased(lane, side) == Some(number))
     }
 
     fn group_lease(&self, number: u64) -> u32 {
@@ -348,17 +356,14 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// Gives up the lane's lease for `side`: at once, or, if this transaction has allocated in the
     /// group, when its record is settled. Until then only this transaction knows what it has
     /// allocated, so nobody else may allocate there.
-    fn part_with_group(&mut self, side: Side) -> Result<()> {
+    fn part_with_group(&mut self, side: Side) {
         if let Some(number) = self.core.leased(self.lane, side) {
-            let bitmap = self.core.geometry.bitmap(number);
-            let words = (0..LINE / WORD).map(|word| bitmap.plus(word * WORD));
-            if words.into_iter().any(|at| self.staged_bits(at, Action::Allocate) != 0) {
-                self.keep(lane::KEPT_GROUPS, "groups of one operation", number)?;
+            if self.allocates_in(BitWord::Pages(number, 0)) {
+                self.keep_leases();
             } else {
                 self.core.end_lease(self.lane, number);
             }
         }
-        Ok(())
     }
 
     /// What of group `number` this transaction can't allocate.
@@ -398,7 +403,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
             return None;
         }
         if self.core.group_lease(number) != self.lane + 1 {
-            self.part_with_group(Side::High).ok()?;
+            self.part_with_group(Side::High);
             if !self.core.take_lease(self.lane, Side::High, number, 0) {
                 return None;
             }
@@ -479,7 +484,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         pages: u64,
         from: u32,
     ) -> Result<Option<u64>> {
-        self.part_with_group(side)?;
+        self.part_with_group(side);
         if !self.core.take_lease(self.lane, side, number, from) {
             // Leased by another lane: out of the search until its lease ends.
             self.core.set_class(number, volatile::CLASS_FULL);
@@ -487,7 +492,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         }
         let taken = self.take_in(side, number, pages)?;
         if taken.is_none() {
-            self.part_with_group(side)?;
+            self.part_with_group(side);
         } else if side == Side::High {
             let rotor = self.core.geometry.head(head::ROTOR);
             self.core.set_value(rotor, number as u32 + 1, Ordering::Relaxed);

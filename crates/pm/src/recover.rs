@@ -4,14 +4,17 @@
 //! slot meanwhile; if whoever recovers dies too, the lock is free again and the lanes it had taken
 //! are its own slot's to recover. Every step can be done again.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use conquest_format::journal::Commit;
-use conquest_format::volatile::{self, lane, slot};
+use conquest_format::journal::{Action, Commit, ENTRIES_MAX, Entry};
+use conquest_format::volatile::{self, slot};
 
 use crate::Result;
+use crate::busy::BitWord;
 use crate::core::Core;
 use crate::host::Host;
+use crate::journal::entry_at;
 use crate::memory::Memory;
 use crate::thread::Open;
 
@@ -109,7 +112,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         // What it has changed can't be seen before.
         self.publish_prepared(lane);
-        self.end_kept_leases(lane);
+        self.end_kept_leases(lane, 0..ENTRIES_MAX, |_| true);
         self.release_all(lane);
         self.wake_followers();
         let is_done = self.intent(lane).code == 0;
@@ -122,29 +125,30 @@ impl<M: Memory, H: Host> Core<M, H> {
         Ok(())
     }
 
-    /// The words of one of lane `number`'s two lists of leases that end with its record.
-    pub(crate) fn kept_words(
+    /// Ends the leases that lane `number` has kept for the sake of what `entries` of its record
+    /// allocate, where that `is_over`. Those that it goes on with stay. So what is left in the lane
+    /// of earlier records does no harm: what it has leased, and does not go on with, is to end.
+    pub(crate) fn end_kept_leases(
         &self,
         number: u32,
-        list: u64,
-    ) -> impl Iterator<Item = conquest_format::Offset> + use<M, H> {
-        let first = self.geometry.lane_record(number).plus(list);
-        (0..lane::KEPT_MAX).map(move |index| volatile::word(first, index))
-    }
-
-    /// Ends the leases that lane `number` has kept for the sake of a record that is settled now.
-    pub(crate) fn end_kept_leases(&self, number: u32) {
-        for list in [lane::KEPT_GROUPS, lane::KEPT_SLABS] {
-            for at in self.kept_words(number, list) {
-                let kept = u64::from(self.value(at, Ordering::Relaxed));
-                if let Some(what) = kept.checked_sub(1) {
-                    match list {
-                        lane::KEPT_GROUPS if what < self.groups() => self.end_lease(number, what),
-                        lane::KEPT_GROUPS => {}
-                        _ => self.end_slab_lease(number, what),
-                    }
-                    self.set_value(at, 0, Ordering::Relaxed);
+        entries: Range<u64>,
+        is_over: impl Fn(BitWord) -> bool,
+    ) {
+        for index in entries {
+            let at = entry_at(self.geometry.lane(number), index);
+            let Some(Entry { target, action: Action::Allocate, .. }) =
+                Entry::unpack(self.load_pair(at))
+            else {
+                continue;
+            };
+            match self.bit_word(target).filter(|word| is_over(*word)) {
+                Some(BitWord::Pages(group, _)) if !self.goes_on_in(number, group) => {
+                    self.end_lease(number, group);
                 }
+                Some(BitWord::Objects(page)) if !self.goes_on_with(number, page) => {
+                    self.end_slab_lease(number, page);
+                }
+                _ => {}
             }
         }
     }

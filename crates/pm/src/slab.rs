@@ -18,6 +18,7 @@ use conquest_format::kind::Kind;
 use conquest_format::volatile::{self, group, head, lane, slab};
 use conquest_format::{GROUP_PAGES, Offset, WORD, geometry};
 
+use crate::busy::BitWord;
 use crate::core::Core;
 use crate::host::Host;
 use crate::memory::Memory;
@@ -139,6 +140,14 @@ impl<M: Memory, H: Host> Core<M, H> {
         page < self.groups() * GROUP_PAGES
             && self.descriptor(page).ok() == Some(Descriptor::Slab(kind))
             && self.slab_lease(page) == lane + 1
+    }
+
+    /// Whether lane `lane` goes on allocating in the slab at `page`, whatever it has left.
+    pub(crate) fn goes_on_with(&self, lane: u32, page: u64) -> bool {
+        let Ok(Descriptor::Slab(kind)) = self.described(page) else {
+            return false;
+        };
+        u64::from(self.value(self.slab_word(lane, kind), Ordering::Relaxed)) == page + 1
     }
 
     /// Gives lane `lane` the lease of the slab at `page` if `from` (a lane plus one, 0 for nobody)
@@ -362,7 +371,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         {
             return Ok(page);
         }
-        self.part_with_slab(kind)?;
+        self.part_with_slab(kind);
         if let Some(page) = self.find_hinted(kind) {
             return Ok(page);
         }
@@ -376,17 +385,15 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
 
     /// Gives up the lane's slab of `kind`: at once, or, if this transaction has allocated there,
     /// when its record is settled.
-    fn part_with_slab(&mut self, kind: Kind) -> Result<()> {
+    fn part_with_slab(&mut self, kind: Kind) {
         let leased = || self.core.leased_slab(self.lane, kind);
         if let Some(page) = self.fresh_slab(kind).or_else(leased) {
-            let map = self.core.geometry.slab_map(page);
-            if self.staged_bits(map, Action::Allocate) != 0 {
-                self.keep(lane::KEPT_SLABS, "slabs of one operation", page)?;
+            if self.allocates_in(BitWord::Objects(page)) {
+                self.keep_leases();
             } else {
                 self.core.end_slab_lease(self.lane, page);
             }
         }
-        Ok(())
     }
 
     /// The slab of `kind` that this transaction is making, if the lane's word names one: its pages

@@ -15,8 +15,9 @@ use conquest_format::journal::{
     self, Action, Commit, ENTRIES_MAX, Entry, RANGE_BYTES_MAX, RANGES_MAX,
 };
 use conquest_format::volatile::{self, lane};
-use conquest_format::{GROUP_PAGES, Offset, WORD};
+use conquest_format::{GROUP_PAGES, LINE, Offset, WORD};
 
+use crate::busy::BitWord;
 use crate::core::Core;
 use crate::host::Host;
 use crate::journal::entry_at;
@@ -65,8 +66,8 @@ pub struct Tx<'c, M: Memory, H: Host> {
     emptied: [Option<u64>; EMPTIED_MAX],
     /// The number of groups that becomes durable with this record, 0 if none does.
     groups: u64,
-    /// Whether leases stand in the lane's lists of those to end.
-    keeps: bool,
+    /// Below which entry the record names leases that end with it.
+    keeps: u64,
     /// What of the record is in the log, of a region that has one.
     pub(crate) log: Building,
     /// Words of the batch of notices that is being told, 0 if there is none.
@@ -167,7 +168,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             interruptible,
             emptied: [None; EMPTIED_MAX],
             groups: 0,
-            keeps: false,
+            keeps: 0,
             log: Building::default(),
             told: 0,
             has_told: false,
@@ -305,6 +306,9 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// that were new before must not have been changed since.
     pub fn unstage(&mut self, staged: &Staged) {
         self.entries = staged.entries.min(self.entries);
+        let dropped = self.entries..self.keeps;
+        self.keeps = self.keeps.min(self.entries);
+        self.core.end_kept_leases(self.lane, dropped, |word| !self.allocates_in(word));
         self.ranges_used = staged.ranges_used.min(self.ranges_used);
         self.range_bytes = staged.range_bytes;
         self.image_used = staged.image_used;
@@ -432,22 +436,23 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         }
     }
 
-    /// Names `what` in the list of leases at `list` that are to end when the record is settled.
-    pub(crate) fn keep(&mut self, list: u64, name: &'static str, what: u64) -> Result<()> {
-        let free = self.core.kept_words(self.lane, list).find(|&at| {
-            let found = u64::from(self.core.value(at, Ordering::Relaxed));
-            found == 0 || found == what + 1
-        });
-        let Some(at) = free else {
-            return Err(Error::TooLarge {
-                what: name,
-                wanted: lane::KEPT_MAX + 1,
-                most: lane::KEPT_MAX,
-            });
-        };
-        self.core.set_value(at, what as u32 + 1, Ordering::Relaxed);
-        self.keeps = true;
-        Ok(())
+    /// Whether something is staged that allocates in the group, or slab, that `word` is of.
+    pub(crate) fn allocates_in(&self, word: BitWord) -> bool {
+        let allocates = |at| self.staged_bits(at, Action::Allocate) != 0;
+        match word {
+            BitWord::Pages(group, _) => {
+                let bitmap = self.core.geometry.bitmap(group);
+                (0..LINE / WORD).any(|word| allocates(bitmap.plus(word * WORD)))
+            }
+            BitWord::Objects(page) => allocates(self.core.geometry.slab_map(page)),
+        }
+    }
+
+    /// The leases of where the record allocates so far stay until it is settled, whatever the lane
+    /// goes on with: before that, nobody else can see what is taken there. The record itself names
+    /// them, also to whoever finds its owner dead.
+    pub(crate) fn keep_leases(&mut self) {
+        self.keeps = self.entries;
     }
 
     /// Remembers that an object of the slab at `head` is being freed.
@@ -594,9 +599,8 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
 
     /// Ends the leases that end with the record.
     fn end_leases(&mut self) {
-        if core::mem::take(&mut self.keeps) {
-            self.core.end_kept_leases(self.lane);
-        }
+        let entries = 0..core::mem::take(&mut self.keeps);
+        self.core.end_kept_leases(self.lane, entries, |_| true);
     }
 
     /// Ends the leases that end with the record, and lets go of all locks.
