@@ -14,7 +14,7 @@ use std::time::Duration;
 use conquest_format::checksum;
 use conquest_format::geometry::{STATE_ROOTS, SUPERBLOCKS, Shape};
 use conquest_format::kind::{KINDS, Kind, KindSpec, KindTable};
-use conquest_format::superblock::{FORMAT_VERSION, RawSuperblock, SIZE};
+use conquest_format::superblock::{FORMAT_VERSION, LIVE_PROTOCOL, RawSuperblock, SIZE};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::check::Reachable;
 use conquest_pm::host::Host;
@@ -141,8 +141,9 @@ fn processes_that_work_together_in_another_way() {
     let file = region();
     let core = open(&file.0).unwrap();
     patch(&file.0, &[0, 1], 12, &9_u32.to_le_bytes(), true);
+    let has = format!("has {LIVE_PROTOCOL}");
     let error =
-        refused(open(&file.0), &file.0, &["live protocol 9", "has 2", "let them detach first"]);
+        refused(open(&file.0), &file.0, &["live protocol 9", &has, "let them detach first"]);
     assert!(matches!(error, Error::LiveProtocol { found: 9, .. }), "{error}");
     step(&core).unwrap();
     drop(core);
