@@ -4,7 +4,7 @@
 //! group, leased slabs) stay with the lane and serve whoever takes it next, so what a dead process
 //! had cached is not lost. A thread tries the lane it had last, so in a quiet system each thread
 //! keeps its own and no cache line moves. What only the owner uses (the journal page; in the
-//! record, the leases and lists, but for the locks held) is loaded and stored without orderings of
+//! record, all but the locks held) is loaded and stored without orderings of
 //! its own: the owner word, acquired and released, orders it, and the kernel what a dead owner did.
 //!
 //! When all lanes are taken, threads queue. A ticket is a cell of the ring, claimed by one

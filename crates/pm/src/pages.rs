@@ -98,8 +98,8 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
     }
 
-    /// Whether lane `lane` goes on allocating in group `number`, whatever it has left; so also of a
-    /// group that is not there.
+    /// Whether group `number` is one of those that lane `lane` has leased to go on in; also true of
+    /// a group that is not there, of which no lease is to end.
     pub(crate) fn goes_on_in(&self, lane: u32, number: u64) -> bool {
         number >= self.groups()
             || [Side::Low, Side::High].iter().any(|&side| self.leased(lane, side) == Some(number))

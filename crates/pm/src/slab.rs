@@ -142,7 +142,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             && self.slab_lease(page) == lane + 1
     }
 
-    /// Whether lane `lane` goes on allocating in the slab at `page`, whatever it has left.
+    /// Whether the slab at `page` is the one of its kind that lane `lane` goes on in.
     pub(crate) fn goes_on_with(&self, lane: u32, page: u64) -> bool {
         let Ok(Descriptor::Slab(kind)) = self.described(page) else {
             return false;
