@@ -5,6 +5,7 @@ use conquest_pm::memory::Memory;
 use conquest_pm::{Mode, Tx};
 
 use crate::index::LOCK;
+use crate::turn::Waits;
 use crate::volume::Volume;
 use crate::{Error, Result};
 
@@ -79,7 +80,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         &self,
         mut make: impl FnMut(&mut Change<'_, M, H>) -> Step<T>,
     ) -> Result<T> {
-        let (mut segments, mut waits) = (0, 0);
+        let (mut segments, mut waits) = (0, Waits::new());
         loop {
             self.check_health()?;
             let made = self.begin().and_then(|mut change| {

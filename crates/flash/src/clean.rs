@@ -14,6 +14,7 @@ use crate::index::{Count, Of, Slot, Use, Word, Words, packet_of};
 use crate::relocate::Relocated;
 use crate::segments::Temperature;
 use crate::survey::Survey;
+use crate::turn::Waits;
 use crate::volume::Volume;
 use crate::{Error, Result};
 
@@ -73,7 +74,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
             return Ok(());
         };
         let _asking = self.naming.asking();
-        let (mut idle, mut waits) = (0, 0);
+        let (mut idle, mut waits) = (0, Waits::new());
         let mut unreadable = None;
         let mut last = 0;
         while self.trim_some()? {}

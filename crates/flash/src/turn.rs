@@ -45,6 +45,20 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Waits for holds, at most.
 const WAITS: u32 = 5000;
 
+/// The waits for holds of one who needs a segment.
+pub(crate) struct Waits {
+    count: u32,
+    /// Whether there was such a hold when he tried last, as far as he knows.
+    was_held: bool,
+}
+
+impl Waits {
+    /// There was none yet.
+    pub(crate) fn new() -> Waits {
+        Waits { count: 0, was_held: true }
+    }
+}
+
 impl Turn {
     /// Whether the calling thread has the turn, or helps who has it.
     pub(crate) fn is_mine(&self) -> bool {
@@ -164,19 +178,23 @@ impl<M: Memory, H: Host> Volume<M, H> {
         })?)
     }
 
-    /// Waits a moment if a segment would be free but for somebody else's hold, who has requests
-    /// under way: whether that was so, and there were not too many such `waits` before.
-    pub(crate) fn await_holds(&self, waits: &mut u32) -> Result<bool> {
+    /// For who has tried in vain: waits a moment if a segment would be free but for somebody else's
+    /// hold, who has requests under way; whether there is reason to try again. That is so after
+    /// such a hold was last seen, too: it may have been given up since that try looked.
+    pub(crate) fn await_holds(&self, waits: &mut Waits) -> Result<bool> {
         let core = self.core.as_ref();
         let held = self.segments_held_by_others()?;
         let is_held = held
             .iter()
             .any(|&segment| segment < self.layout.segments && self.is_reusable(core, segment, &[]));
-        *waits += 1;
-        if !is_held || *waits > WAITS {
+        let was_held = std::mem::replace(&mut waits.was_held, is_held);
+        waits.count += 1;
+        if !(is_held || was_held) || waits.count > WAITS {
             return Ok(false);
         }
-        thread::sleep(PAUSE);
+        if is_held {
+            thread::sleep(PAUSE);
+        }
         Ok(true)
     }
 }

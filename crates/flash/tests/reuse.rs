@@ -7,6 +7,7 @@ mod volumes;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -261,11 +262,11 @@ enum Needing {
 const ALL_WHO_NEED: [Needing; 3] = [Needing::Process, Needing::Thread, Needing::ThreadAgain];
 
 /// Somebody is stopped while he overwrites with all that users may take, and somebody else needs
-/// more, as a thread of the same process or of another one: what comes of that is for `see`, while
-/// he is stopped still, and when he has gone on.
+/// more, as a thread of the same process or of another one: what comes of that is for `see`, which
+/// has the device by which he needs it, while he is stopped still, and when he has gone on.
 fn while_one_has_room(
     who: Needing,
-    see: impl Fn(&JoinHandle<Result<()>>) + Send + 'static,
+    see: impl FnOnce(&JoinHandle<Result<()>>, &Hooked) + Send + 'static,
 ) -> Result<()> {
     let (devices, [one, other]) = two();
     let mut model = Model::default();
@@ -291,9 +292,10 @@ fn while_one_has_room(
     let units = units();
     let waiting = Arc::new(Mutex::new(None));
     let begun = Arc::clone(&waiting);
+    let device = Arc::clone(&devices[usize::from(who == Needing::Process)]);
     in_write(&devices[0], units / SEGMENT - 1, move || {
         go.send(()).unwrap();
-        see(&work);
+        see(&work, &device);
         *begun.lock().unwrap() = Some(work);
     });
     one.write(0, &model.write(0, units * 8, 2)).unwrap();
@@ -306,9 +308,31 @@ fn while_one_has_room(
 #[test]
 fn who_needs_a_segment_waits_for_those_who_have_room() {
     for who in ALL_WHO_NEED {
-        let outcome = while_one_has_room(who, |work| {
+        let outcome = while_one_has_room(who, |work, _| {
             thread::sleep(Duration::from_millis(100));
             assert!(!work.is_finished());
+        });
+        outcome.unwrap();
+    }
+}
+
+/// Who looks whether there is any, and then whether somebody has room, is not told so either if all
+/// that was had is given up in between.
+#[test]
+fn what_was_just_given_up_is_found() {
+    for nth in 0..8 {
+        let outcome = while_one_has_room(Needing::Process, move |_, device| {
+            let asked = AtomicU64::new(0);
+            let (give_up, given_up) = channel();
+            let look = move || {
+                if asked.fetch_add(1, Ordering::SeqCst) == nth {
+                    give_up.send(()).unwrap();
+                    // In which the other one does so.
+                    thread::sleep(Duration::from_millis(50));
+                }
+            };
+            assert!(device.in_each_question.set(Box::new(look)).is_ok());
+            given_up.recv_timeout(Duration::from_secs(10)).unwrap();
         });
         outcome.unwrap();
     }
@@ -317,7 +341,7 @@ fn who_needs_a_segment_waits_for_those_who_have_room() {
 #[test]
 fn those_who_have_room_are_not_waited_for_for_good() {
     for who in ALL_WHO_NEED {
-        let outcome = while_one_has_room(who, |work| {
+        let outcome = while_one_has_room(who, |work, _| {
             let since = Instant::now();
             while !work.is_finished() {
                 assert!(since.elapsed() < Duration::from_secs(30));

@@ -58,6 +58,8 @@ pub struct Hooked {
     flush: Hook,
     /// What happens whenever somebody asks where an erase block goes on.
     pub in_each_next: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// What happens whenever somebody asks whether another is a writer.
+    pub in_each_question: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 fn run(hook: &Hook) -> io::Result<()> {
@@ -78,8 +80,19 @@ impl Hooked {
     pub fn over(device: Arc<dyn Device>, fua: bool) -> Hooked {
         let (write, flush, flush_takes) = (Hook::default(), Hook::default(), Duration::ZERO);
         let (unreadable, last) = (Mutex::default(), Mutex::default());
-        let (counts, in_each_next) = (Arc::default(), OnceLock::new());
-        Hooked { device, counts, flush_takes, unreadable, last, fua, write, flush, in_each_next }
+        let (in_each_next, in_each_question) = (OnceLock::new(), OnceLock::new());
+        Hooked {
+            device,
+            counts: Arc::default(),
+            flush_takes,
+            unreadable,
+            last,
+            fua,
+            write,
+            flush,
+            in_each_next,
+            in_each_question,
+        }
     }
 
     /// Lets `what` happen in the next write of whatever kind, before it takes effect.
@@ -158,6 +171,9 @@ impl Device for Hooked {
 
     fn is_entered(&self, writer: u64) -> io::Result<bool> {
         self.counts.questions.fetch_add(1, Ordering::SeqCst);
+        if let Some(what) = self.in_each_question.get() {
+            what();
+        }
         self.device.is_entered(writer)
     }
 
