@@ -17,7 +17,9 @@ use conquest_format::geometry::{STATE_ROOTS, SUPERBLOCKS};
 use conquest_format::superblock::{RawSuperblock, SIZE};
 use conquest_format::volume::Arrangement;
 use conquest_testkit::Rng;
-use opening::{BLOCK, Place, Storm, TestVolume, block_of, ends_well, kill, start};
+use opening::{
+    BLOCK, Place, Storm, TestVolume, block_of, claim, ends_well, kill, start, with_lock,
+};
 use rustix::fs::{CWD, FileType, Mode};
 
 /// Words of the index: where the next record goes, and behind the last one that counts.
@@ -214,26 +216,6 @@ fn an_index_of_no_use_is_made_again() {
     foreign.close().unwrap();
 }
 
-/// Whether somebody has the device at `path` for himself.
-fn is_locked(path: &Path) -> bool {
-    open_device(path).unwrap().claim_exclusively().unwrap().is_none()
-}
-
-/// Does `what` in a thread, and sees that it has the device at `path` for itself from some moment
-/// on, until it has ended or `seen` is done.
-fn with_lock<T: Send>(path: &Path, what: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let doing = scope.spawn(what);
-        let limit = Instant::now() + Duration::from_secs(20);
-        while !is_locked(path) {
-            assert!(!doing.is_finished() && Instant::now() < limit, "{}", path.display());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-        assert!(is_locked(path) || doing.is_finished(), "{} is not kept", path.display());
-        doing.join().unwrap()
-    })
-}
-
 #[test]
 fn who_opens_has_the_devices_for_himself_meanwhile() {
     let mut place = Place::new(2, 64);
@@ -250,11 +232,12 @@ fn who_opens_has_the_devices_for_himself_meanwhile() {
     let [one, two] = <[_; 2]>::try_from(place.paths.clone()).unwrap();
     place.options.patience = Duration::from_secs(20);
     let first = open_device(&one).unwrap();
-    let alone = first.claim_exclusively().unwrap().unwrap();
+    let alone = claim(&first);
     std::thread::scope(|scope| {
         let opening = scope.spawn(|| TestVolume::open(&[&two, &one], &place.options));
         std::thread::sleep(Duration::from_millis(100));
-        assert!(!is_locked(&two) && !opening.is_finished());
+        drop(claim(&open_device(&two).unwrap()));
+        assert!(!opening.is_finished());
         drop(alone);
         opening.join().unwrap().unwrap().close().unwrap();
     });
@@ -270,7 +253,7 @@ fn who_makes_or_replaces_a_device_has_it_for_himself_meanwhile() {
     let other = open_device(&two).unwrap();
     let replace = || replace_at(&[&one], &two, &place.options, true).unwrap_err();
     // Somebody else has it: he is waited for, for a second.
-    let alone = other.claim_exclusively().unwrap().unwrap();
+    let alone = claim(&other);
     let error = create_at(std::slice::from_ref(&two), &new, true).unwrap_err();
     assert!(matches!(error, Error::InUse { .. }), "{error}");
     let error = with_lock(&one, replace);
@@ -299,7 +282,7 @@ fn who_closes_makes_durable_what_there_is() {
     let place = Place::new(1, 64);
     let [volume, other] = [place.open().unwrap(), place.open().unwrap()];
     let device = open_device(&place.paths[0]).unwrap();
-    let alone = device.claim_exclusively().unwrap().unwrap();
+    let alone = claim(&device);
     std::thread::scope(|scope| {
         let closing = scope.spawn(|| volume.close());
         // He has flushed, and waits.

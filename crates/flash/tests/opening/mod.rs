@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use conquest_flash::device::FileDevice;
-use conquest_flash::{NewVolume, OpenOptions, Volume, create_at};
+use conquest_flash::device::{Device, FileDevice};
+use conquest_flash::{NewVolume, OpenOptions, Volume, create_at, open_device};
 use conquest_format::volume::Arrangement;
 use conquest_pm::media::{Mapped, OsHost};
 use conquest_testkit::Rng;
@@ -436,4 +436,38 @@ impl Storm {
         let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
         self.history.read(&directory.join(format!("log-{who}")), now);
     }
+}
+
+/// Has `device` for himself, if nobody else has. A child of another test has a part in each open
+/// file until it runs its program: that is waited for.
+#[track_caller]
+pub fn claim(device: &FileDevice) -> impl Sized + use<> {
+    let limit = Instant::now() + Duration::from_secs(5);
+    loop {
+        if let Some(alone) = device.claim_exclusively().unwrap() {
+            return alone;
+        }
+        assert!(Instant::now() < limit, "{} is somebody's", device.name().display());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether somebody has the device at `path` for himself.
+pub fn is_locked(path: &Path) -> bool {
+    open_device(path).unwrap().claim_exclusively().unwrap().is_none()
+}
+
+/// Does `what` in a thread, and sees that it has the device at `path` for itself from some moment
+/// on, until it has ended or `seen` is done.
+pub fn with_lock<T: Send>(path: &Path, what: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let doing = scope.spawn(what);
+        let limit = Instant::now() + Duration::from_secs(20);
+        while !is_locked(path) {
+            assert!(!doing.is_finished() && Instant::now() < limit, "{}", path.display());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(is_locked(path) || doing.is_finished(), "{} is not kept", path.display());
+        doing.join().unwrap()
+    })
 }
