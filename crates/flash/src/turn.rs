@@ -53,7 +53,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    /// There was none yet.
+    /// No wait yet. Nobody has looked before the first try, so there may have been such a hold.
     pub(crate) fn new() -> Waits {
         Waits { count: 0, was_held: true }
     }
