@@ -15,10 +15,11 @@ use conquest_format::inode::flag;
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::large::{Answer, NewLarge, Room, Space};
 use conquest_fs::locks::Wait;
+use conquest_fs::names::Removal;
 use conquest_fs::open::Whence;
 use conquest_fs::open::share::Status;
 use conquest_fs::placement::Form;
-use conquest_fs::{Errno, FileId, NewFileSystem};
+use conquest_fs::{Errno, Error, FileId, NewFileSystem};
 use conquest_testkit::files::{RamSpace, root_user};
 use store::{NEW, Store, refused};
 
@@ -29,11 +30,12 @@ const LONG: usize = 70 * PAGE as usize;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A space in whose next write others do something.
+/// A space in whose next write, or trim, others do something.
 #[derive(Clone, Default)]
 struct Visited {
     space: RamSpace,
     work: Arc<Mutex<Option<Work>>>,
+    trimming: Arc<Mutex<Option<Work>>>,
     /// Bytes that were read and written past what is kept in memory.
     once: Arc<Mutex<[usize; 2]>>,
 }
@@ -78,6 +80,10 @@ impl Space for Visited {
     }
 
     fn trim(&self, block: u64, count: u64) -> Answer<()> {
+        let work = self.trimming.lock().unwrap().take();
+        if let Some(work) = work {
+            work();
+        }
         self.space.trim(block, count)
     }
 
@@ -323,5 +329,50 @@ fn small_files_are_as_ever_whoever_opens_them_so() {
     assert_eq!(store.read_at(&open, PAGE, &mut [0; PAGE as usize]).unwrap() as u64, PAGE);
     assert_eq!(space.take_once(), [0, 0]);
     store.close(&open).unwrap();
+    store.examine();
+}
+
+/// Who pushes need not have the file open, so it may be removed meanwhile. He may be stopped for
+/// long, and must not write to a chunk that another file has then.
+#[test]
+fn what_is_pushed_of_a_file_that_is_removed_meanwhile_is_in_no_other_file() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    store.put(file, 17 * PAGE, &vec![2; 8 * PAGE as usize]);
+    space.meanwhile(another_in_its_place(&store));
+    assert!(matches!(store.push(file, Wait::Forever), Err(Error::Stale)));
+    assert!(!space.is_waiting());
+    is_whole(&store);
+}
+
+/// The same of who trims what was cut off.
+#[test]
+fn what_is_trimmed_of_a_file_that_is_removed_meanwhile_is_in_no_other_file() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    store.truncate(&root_user(), file, 70 * PAGE).unwrap();
+    *space.trimming.lock().unwrap() = Some(Box::new(another_in_its_place(&store)));
+    store.trim_chunks().unwrap();
+    assert!(space.trimming.lock().unwrap().is_none());
+    is_whole(&store);
+}
+
+/// What removes `file` from `store`, and makes another one that gets its chunk, if that is to be
+/// had.
+fn another_in_its_place(store: &Arc<Store>) -> impl FnOnce() + Send + 'static {
+    let store = Arc::clone(store);
+    move || {
+        store.remove(&root_user(), store.root(), b"file", Removal::File).unwrap();
+        store.trim_chunks().unwrap();
+        pushed(&store, "other", 100);
+    }
+}
+
+/// The other file has what was written to it; and the chunk that the first one had is not lost.
+fn is_whole(store: &Store) {
+    let other = store.find_name("other");
+    assert!(store.get(other) == vec![1; 100 * PAGE as usize]);
+    assert_eq!(store.trim_chunks().unwrap(), 1);
+    assert!(store.get(other) == vec![1; 100 * PAGE as usize]);
     store.examine();
 }

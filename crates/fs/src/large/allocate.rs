@@ -32,36 +32,52 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         range: &Range<u64>,
     ) -> Result<()> {
         let nothing = Patch { at: 0, fill: Fill::Zeros(0) };
-        if self.enlarge_alone(file, &nothing)?.is_none() {
-            return self.allocate_in_core(who, file, how, range);
-        }
-        if !matches!(how, Allocate::Space { .. }) {
-            self.zero_edges(who, file, range)?;
-            self.in_turn(file, Mode::Exclusive, Wait::Forever, || {
-                self.punch_far(who, file, range)
-            })?;
-        }
-        let (Allocate::Space { keeps_size } | Allocate::Zeros { keeps_size }) = how else {
-            return Ok(());
-        };
-        if !keeps_size {
-            self.clear_tail(file, range.end)?;
-        }
-        self.in_turn(file, Mode::Exclusive, Wait::Forever, || {
-            let fresh = self.with_space_made(|| self.write_zeros(file, range))?;
-            self.settle()?;
-            self.change_chunk(who, file, how, |tx, draft, chunk| {
-                let size = draft.inode.size;
+        let alone = Mode::Exclusive;
+        while self.enlarge_alone(file, &nothing)?.is_some() {
+            let mut is_done = true;
+            if !matches!(how, Allocate::Space { .. }) {
+                self.zero_edges(who, file, range)?;
+                let punch = || self.punch_far(who, file, range);
+                is_done = self.in_turn(file, alone, Wait::Forever, punch)?.is_some();
+            }
+            if is_done && let Allocate::Space { keeps_size } | Allocate::Zeros { keeps_size } = how
+            {
                 if !keeps_size {
-                    expose(tx, draft.inode.content, size, range.end)?;
-                    draft.inode.size = size.max(range.end);
-                } else if range.end > size {
-                    draft.inode.flags |= flag::KEEPS_TAIL;
+                    self.clear_tail(file, range.end)?;
                 }
-                let end = chunk.end.max(range.end.div_ceil(PAGE));
-                let allocated = (chunk.allocated + fresh).min(end);
-                Ok(Chunk { end, allocated, ..*chunk })
-            })
+                let fill = || self.fill_far(who, file, (how, keeps_size), range);
+                is_done = self.in_turn(file, alone, Wait::Forever, fill)?.is_some();
+            }
+            // Otherwise it has moved back to the core meanwhile.
+            if is_done {
+                return Ok(());
+            }
+        }
+        self.allocate_in_core(who, file, how, range)
+    }
+
+    /// Allocates what is not allocated of `range`, `how` it is wanted, and whether the file's size
+    /// stays. The caller has the turn, alone.
+    fn fill_far(
+        &self,
+        who: &Credentials,
+        file: FileId,
+        (how, keeps_size): (Allocate, bool),
+        range: &Range<u64>,
+    ) -> Result<()> {
+        let fresh = self.with_space_made(|| self.write_zeros(file, range))?;
+        self.settle()?;
+        self.change_chunk(who, file, how, |tx, draft, chunk| {
+            let size = draft.inode.size;
+            if !keeps_size {
+                expose(tx, draft.inode.content, size, range.end)?;
+                draft.inode.size = size.max(range.end);
+            } else if range.end > size {
+                draft.inode.flags |= flag::KEEPS_TAIL;
+            }
+            let end = chunk.end.max(range.end.div_ceil(PAGE));
+            let allocated = (chunk.allocated + fresh).min(end);
+            Ok(Chunk { end, allocated, ..*chunk })
         })
     }
 

@@ -87,7 +87,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         self.clear_tail(file, direct.start)?;
         let is_inside = direct.end_page() <= chunk.end;
         let mode = if is_inside { Mode::Shared } else { Mode::Exclusive };
-        self.in_turn(file, mode, Wait::Forever, || {
+        let written = self.in_turn(file, mode, Wait::Forever, || {
             let Some(chunk) = self.chunk_of(file)? else {
                 return Ok(None);
             };
@@ -102,7 +102,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             let version = (!is_inside).then_some(version);
             self.record_direct(who, file, &direct, Seen { version, fresh, is_quiet })
-        })
+        });
+        written.map(Option::flatten)
     }
 
     /// How `bytes` are written, if that is possible, and the caller may.

@@ -4,7 +4,6 @@
 use conquest_format::Offset;
 use conquest_format::fs::chunk::{Chunk, WHOLE};
 use conquest_format::fs::root;
-use conquest_format::inode::NUMBER_UNIT;
 use conquest_pm::Mode as LockMode;
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -97,7 +96,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             };
             let chunk = chunk::load(tx, at)?;
             let is_kept = self.has_pages_to_push(tx, &draft.inode)?;
-            if chunk.list == 0 || chunk.is_to_be_trimmed() || is_kept {
+            let is_its = (chunk.inode, chunk.generation) == (file.number, file.generation);
+            if !is_its || chunk.list == 0 || chunk.is_to_be_trimmed() || is_kept {
                 return Ok(Attempt::Done(chunk.list == 0));
             }
             Ok(Attempt::Done(chunk::remove(tx, List::Due, at)?))
@@ -122,10 +122,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
 
     /// Trims all of a chunk that no file has, as durable records say: whether it was done.
     fn trim_unused(&self, at: Offset, seen: &Chunk) -> Result<bool> {
-        // The chunk's own number, which no inode has.
-        let number = at.bytes() / NUMBER_UNIT;
-        let turn = FileId { number, generation: 0 };
-        let trimmed = self.in_turn(turn, Mode::Exclusive, Wait::No, || {
+        let trimmed = self.in_turn_at(at, Mode::Exclusive, Wait::No, || {
             let is_same = |found: &Chunk| found.is_to_be_trimmed() && same_but_list(found, seen);
             let found = self.run(|tx| {
                 tx.lock(lists_lock(tx.core()), LockMode::Exclusive)?;
@@ -154,7 +151,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let file = FileId { number: seen.inode, generation: seen.generation };
         let trimmed =
             self.in_turn(file, Mode::Exclusive, Wait::No, || self.trim_end_in_turn(file, at, seen));
-        or_later(trimmed)
+        or_later(trimmed.map(|done| done.unwrap_or(false)))
     }
 
     /// [`Self::trim_end`] for who has the turn alone, if the end is where it was `seen`, which is

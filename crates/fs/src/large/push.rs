@@ -197,7 +197,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         if end == 0 {
             return Ok(());
         }
-        self.in_turn(file, Mode::Exclusive, wait, || {
+        let pushed = self.in_turn(file, Mode::Exclusive, wait, || {
             self.drop_tail(file)?;
             let mut from = 0;
             while from < end
@@ -209,7 +209,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 pushed?;
             }
             Ok(())
-        })
+        });
+        pushed.map(drop)
     }
 
     /// Frees what `file` has in the core past its end, unless that was asked for.

@@ -32,7 +32,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             return Ok(());
         }
         // Not while somebody is about to record that he has written there.
-        self.in_turn(file, Mode::Exclusive, Wait::Forever, || {
+        let cleared = self.in_turn(file, Mode::Exclusive, Wait::Forever, || {
             let (_, pages) = self.tail(file, to)?;
             let Some(chunk) = self.chunk_of(file)?.filter(|_| !pages.is_empty()) else {
                 return Ok(());
@@ -56,7 +56,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 at = stop;
             }
             self.settle()
-        })
+        });
+        cleared.map(drop)
     }
 
     /// What `file` has before the end of its chunk and between its size and byte `to`: the page in
