@@ -386,6 +386,16 @@ impl Content {
         }
     }
 
+    /// The same without a chunk of the volume's space.
+    #[must_use]
+    pub const fn without_chunk(self) -> Content {
+        match self {
+            Content::Large { root: 0, .. } => Content::None,
+            Content::Large { root, height, .. } => Content::Tree { root, height },
+            other => other,
+        }
+    }
+
     /// The content that form, content word and shape stand for.
     ///
     /// # Errors

@@ -338,8 +338,10 @@ impl Test {
         if let Some(space) = &self.space {
             self.files.trim_chunks().unwrap();
             assert_eq!(self.files.check().unwrap().findings, []);
-            // All but what lost files have left in chunks that nobody has had.
-            assert_eq!(space.pages(), 3 * (8 << 20) / PAGE as usize);
+            // All but what lost files have left in chunks that nobody has had. The file has had
+            // more than one if it has moved back to the core.
+            let (left, each) = (space.pages(), (8 << 20) / PAGE as usize);
+            assert!(left % each == 0 && left <= 3 * each, "{left} pages");
         }
         let left = self.files.core().pages_used().saturating_sub(pages);
         // A slab of each kind may stay with its lane.

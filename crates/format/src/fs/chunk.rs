@@ -1,8 +1,8 @@
 //! A chunk: a range of the volume's space in which the data of one large file is (DFS 2010, 3.3.1).
 //!
 //! Chunk `n` of a store whose chunks have `b` blocks begins with block `n * b` of the space, and
-//! byte `x` of the file is byte `x` of the chunk. A file keeps its chunk as long as its inode is
-//! there.
+//! byte `x` of the file is byte `x` of the chunk. A file keeps its chunk until it is removed, or is
+//! so short that it moves back to the core.
 //!
 //! A chunk may be on one of two lists, that of those of which something is to be trimmed, or to be
 //! pushed, and that of those that nobody needs. Their order is no matter, so the checksum does not
@@ -16,7 +16,7 @@
 //! | 3 | generation of that inode |
 //! | 4 | end: pages of the file of which the volume is asked; what it has past these is nothing |
 //! | 5 | pages before the end that are allocated on the volume |
-//! | 6 | version: grows with whatever changes what the volume has of the file |
+//! | 6 | version: grows with whatever changes what the volume has of the file; in units of [`LIFE`], how many files have had the chunk |
 //! | 7 | checksum of the words 0 and 2 to 6, its offset as seed |
 
 use crate::{Offset, WORD, checksum};
@@ -29,6 +29,8 @@ pub const SIZE: u64 = WORDS as u64 * WORD;
 pub const LAST: u64 = 1;
 /// Set in the list word of one on the first list of which nothing is to be trimmed.
 pub const WHOLE: u64 = 2;
+/// Of a version, the unit of lives: another one begins when a file gets the chunk.
+pub const LIFE: u64 = 1 << 40;
 /// Least blocks of a chunk: 1 GiB.
 pub const BLOCKS_MIN: u64 = 1 << 21;
 /// Most blocks of a chunk: 1 EiB.
@@ -108,6 +110,19 @@ impl Chunk {
     pub const fn is_to_be_trimmed(&self) -> bool {
         self.list != 0 && self.list & WHOLE == 0
     }
+
+    /// The version that it has when a file gets it.
+    #[must_use]
+    pub const fn next_life(&self) -> u64 {
+        (self.version | (LIFE - 1)).wrapping_add(1)
+    }
+
+    /// Whether it is the chunk that was `seen`, of the same file since, whatever else has become of
+    /// it. (After 2^24 lives one would be taken for another.)
+    #[must_use]
+    pub const fn is_still(&self, seen: &Chunk) -> bool {
+        self.number == seen.number && self.version / LIFE == seen.version / LIFE
+    }
 }
 
 /// The checksum of the chunk at `at`.
@@ -160,6 +175,27 @@ mod tests {
         }
         let more = Chunk { allocated: 301, ..chunk }.to_words(at);
         assert_eq!(Chunk::from_words(more, at), Err(word::ALLOCATED));
+    }
+
+    #[test]
+    fn a_chunk_is_another_one_in_its_next_life() {
+        let seen = Chunk {
+            number: 70,
+            list: 0,
+            inode: 5,
+            generation: 9,
+            end: 300,
+            allocated: 200,
+            version: 3 * LIFE + 7,
+        };
+        let changed = Chunk { version: seen.version + 1000, end: 0, list: LAST, ..seen };
+        assert!(changed.is_still(&seen) && seen.is_still(&changed));
+        let next = Chunk { version: changed.next_life(), ..seen };
+        assert_eq!(next.version, 4 * LIFE);
+        assert!(!next.is_still(&seen));
+        assert!(!Chunk { number: 71, ..seen }.is_still(&seen));
+        let last = Chunk { version: u64::MAX, ..seen };
+        assert_eq!(last.next_life(), 0);
     }
 
     #[test]

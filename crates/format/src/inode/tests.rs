@@ -295,3 +295,13 @@ fn numbers_and_offsets_map_to_each_other() {
     assert_eq!(number_of(Offset::NONE), None);
     assert_eq!(number_of(Offset::new(1 << 48)), None);
 }
+
+#[test]
+fn without_its_chunk_a_file_has_its_tree_or_nothing() {
+    let (chunk, root) = (Offset::new(640), 77);
+    let large = |root, height| Content::Large { root, height, chunk };
+    assert_eq!(large(0, 0).without_chunk(), Content::None);
+    assert_eq!(large(root, 2).without_chunk(), Content::Tree { root, height: 2 });
+    let other = Content::Packed { root, class: 3 };
+    assert_eq!(other.without_chunk(), other);
+}

@@ -63,10 +63,14 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let end = from.checked_add(len).filter(|end| *end <= self.size_max());
         let range = from..end.ok_or(Errno::EFBIG)?;
-        if self.threshold().is_some() && self.is_for_volume(who, file, how, &range)? {
-            self.allocate_large(who, file, how, &range)?;
-        } else {
-            self.allocate_in_core(who, file, how, &range)?;
+        let mut is_done = false;
+        while !is_done {
+            if self.threshold().is_some() && self.is_for_volume(who, file, how, &range)? {
+                is_done = self.allocate_large(who, file, how, &range)?;
+            } else {
+                self.allocate_in_core(who, file, how, &range)?;
+                is_done = true;
+            }
         }
         self.done(())
     }

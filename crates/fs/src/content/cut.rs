@@ -59,7 +59,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         loop {
             let needed = self.try_resize(file, size, &rule)?;
             if needed.is_empty() {
-                return Ok(());
+                return self.move_back(file);
             }
             self.bring_in(file, &needed)?;
         }

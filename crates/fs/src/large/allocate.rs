@@ -23,37 +23,35 @@ use crate::{Error, FileSystem, Result};
 const AT_ONCE: u64 = 256;
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
-    /// [`FileSystem::allocate`] for a large file, or one that is about to be large.
+    /// [`FileSystem::allocate`] for a large file, or one that is about to be large: whether it was
+    /// done. Otherwise the file has moved back to the core meanwhile.
     pub(crate) fn allocate_large(
         &self,
         who: &Credentials,
         file: FileId,
         how: Allocate,
         range: &Range<u64>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let nothing = Patch { at: 0, fill: Fill::Zeros(0) };
-        let alone = Mode::Exclusive;
-        while self.enlarge_alone(file, &nothing)?.is_some() {
-            let mut is_done = true;
-            if !matches!(how, Allocate::Space { .. }) {
-                self.zero_edges(who, file, range)?;
-                let punch = || self.punch_far(who, file, range);
-                is_done = self.in_turn(file, alone, Wait::Forever, punch)?.is_some();
-            }
-            if is_done && let Allocate::Space { keeps_size } | Allocate::Zeros { keeps_size } = how
-            {
-                if !keeps_size {
-                    self.clear_tail(file, range.end)?;
-                }
-                let fill = || self.fill_far(who, file, (how, keeps_size), range);
-                is_done = self.in_turn(file, alone, Wait::Forever, fill)?.is_some();
-            }
-            // Otherwise it has moved back to the core meanwhile.
-            if is_done {
-                return Ok(());
+        if self.enlarge_alone(file, &nothing)?.is_none() {
+            return self.allocate_in_core(who, file, how, range).map(|()| true);
+        }
+        let (alone, forever) = (Mode::Exclusive, Wait::Forever);
+        if !matches!(how, Allocate::Space { .. }) {
+            self.zero_edges(who, file, range)?;
+            let punched = self.in_turn(file, alone, forever, || self.punch_far(who, file, range));
+            if punched?.is_none() {
+                return Ok(false);
             }
         }
-        self.allocate_in_core(who, file, how, range)
+        let (Allocate::Space { keeps_size } | Allocate::Zeros { keeps_size }) = how else {
+            return Ok(true);
+        };
+        if !keeps_size {
+            self.clear_tail(file, range.end)?;
+        }
+        let fill = || self.fill_far(who, file, (how, keeps_size), range);
+        Ok(self.in_turn(file, alone, forever, fill)?.is_some())
     }
 
     /// Allocates what is not allocated of `range`, `how` it is wanted, and whether the file's size

@@ -119,7 +119,7 @@ fn take<M: Memory, H: Host>(
     let FileId { number: inode, generation } = file;
     if let Some(at) = pop(tx, List::Unused)? {
         let chunk = load(tx, at)?;
-        let version = chunk.version + 1;
+        let version = chunk.next_life();
         store(tx, at, &Chunk { inode, generation, end: 0, allocated: 0, version, ..chunk })?;
         return Ok(at);
     }
@@ -141,7 +141,8 @@ fn take<M: Memory, H: Host>(
     Ok(sealed.offset())
 }
 
-/// Stages that the file of `draft`, which is about to be freed, has its chunk no more.
+/// Stages that the file of `draft`, which is about to be freed, or to move back to the core, has its
+/// chunk no more.
 pub(crate) fn retire<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, draft: &Draft) -> Result<()> {
     let Content::Large { chunk: at, .. } = draft.inode.content else {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Large files: their data is on a volume (Conquest 2002, 3.2; DFS 2010, 3.3.1).
 //!
-//! A file that grows above the threshold gets a *chunk* of the volume's space (`chunk.rs`), for as
-//! long as it exists: byte `x` of the file is byte `x` of the chunk. Pages of the file may be in
+//! A file that grows above the threshold gets a *chunk* of the volume's space (`chunk.rs`), until it
+//! is removed, or cut off below it (`back.rs`): byte `x` of the file is byte `x` of the chunk. Pages of the file may be in
 //! the core, in a tree as other files have one; these take the place of what the volume has. So a
 //! small write changes pages in the core, as ever: it is one record, and nobody waits for a device.
 //! They are pushed (`push.rs`): written to the volume, and then, by a record, taken out of the
@@ -31,6 +31,7 @@
 //! a *turn* (`turn.rs`): those who write inside the end at once, all others each alone.
 
 mod allocate;
+mod back;
 pub(crate) mod chunk;
 mod direct;
 mod due;

@@ -92,11 +92,20 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// before long, or it would be too much by then.
     fn is_hurried(&self) -> bool {
         let core = self.core();
-        let pages = core.geometry().shape().max_groups * GROUP_PAGES;
         !core.has_keeper()
             || core.is_log_long()
-            || core.passing_pages() >= (pages / PASSING_PART).min(PASSING_MOST)
-            || core.is_free_below(pages / ROOMY_PART)
+            || core.passing_pages() >= (self.pages_most() / PASSING_PART).min(PASSING_MOST)
+            || !self.is_roomy()
+    }
+
+    /// Whether the core has enough room for pages of large files.
+    pub(super) fn is_roomy(&self) -> bool {
+        !self.core().is_free_below(self.pages_most() / ROOMY_PART)
+    }
+
+    /// Pages that the core can have.
+    fn pages_most(&self) -> u64 {
+        self.core().geometry().shape().max_groups * GROUP_PAGES
     }
 
     /// Pushes pages of `file`, which is closed; or sees to it that the keeper does so before long.

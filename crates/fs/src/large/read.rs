@@ -69,7 +69,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         }
         let last = parts.iter().map(|&(at, _, len)| at + len as u64).max().unwrap_or(0);
         let now = self.chunk_of(file)?;
-        Ok(now.is_some_and(|now| now.number == chunk.number && now.end * PAGE >= last))
+        Ok(now.is_some_and(|now| now.is_still(chunk) && now.end * PAGE >= last))
     }
 
     /// Reads the bytes of `chunk` from `at` on; whole pages past the cache, if `is_direct`.
@@ -98,13 +98,17 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         limit: u64,
         enough: u64,
     ) -> Result<(bool, u64)> {
+        // What has moved back to the core meanwhile may be in use, so it counts as that.
+        let moved = Ok((true, limit.min(PAGE)));
         let Some(chunk) = self.chunk_of(file)? else {
-            // It is not there any more, as any byte may be that was just looked for.
-            return Ok((false, limit));
+            return moved;
         };
         let first = self.first_block(&chunk);
         let start = first + at / PAGE * PAGE_BLOCKS;
         let found = self.space()?.allocated(start, enough.div_ceil(BLOCK) + PAGE_BLOCKS)?;
+        if !self.chunk_of(file)?.is_some_and(|now| now.is_still(&chunk)) {
+            return moved;
+        }
         let end = at + limit;
         Ok(match found {
             Some((block, count)) if block <= start => {
