@@ -23,6 +23,7 @@ pub mod image;
 pub mod inode;
 pub mod journal;
 pub mod kind;
+pub mod label;
 pub mod log;
 pub mod mark;
 mod offset;

@@ -16,7 +16,7 @@ pub const MARK_BYTES: usize = 4096;
 /// The first eight bytes of a mark: "CONQMARK".
 pub const MARK_MAGIC: [u8; 8] = *b"CONQMARK";
 /// The version of marks that this crate describes.
-pub const MARK_VERSION: u32 = 1;
+pub const MARK_VERSION: u32 = 2;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -26,7 +26,8 @@ struct RawMark {
     reserved_word: U32,
     region: [u8; 16],
     number: U64,
-    reserved: [u8; MARK_BYTES - 48],
+    chunk_blocks: U64,
+    reserved: [u8; MARK_BYTES - 56],
     checksum: U64,
 }
 
@@ -39,6 +40,9 @@ pub struct Mark {
     pub region: [u8; 16],
     /// The low half of the attach generation in which it was given, above a random number.
     pub number: u64,
+    /// Blocks of a chunk, as the region says as well: so that what large files are there is seen
+    /// without it, by their [labels](crate::label).
+    pub chunk_blocks: u64,
 }
 
 impl Mark {
@@ -51,7 +55,8 @@ impl Mark {
             reserved_word: 0.into(),
             region: self.region,
             number: self.number.into(),
-            reserved: [0; MARK_BYTES - 48],
+            chunk_blocks: self.chunk_blocks.into(),
+            reserved: [0; MARK_BYTES - 56],
             checksum: 0.into(),
         };
         let (covered, _) = raw.as_bytes().split_at(MARK_BYTES - 8);
@@ -78,7 +83,8 @@ impl Mark {
         if raw.checksum.get() != expected {
             return Err(ImageDefect::Checksum(expected, raw.checksum.get()));
         }
-        Ok(Mark { region: raw.region, number: raw.number.get() })
+        let (number, chunk_blocks) = (raw.number.get(), raw.chunk_blocks.get());
+        Ok(Mark { region: raw.region, number, chunk_blocks })
     }
 }
 
@@ -88,12 +94,14 @@ mod tests {
 
     #[test]
     fn marks_round_trip_and_every_flipped_bit_is_noticed() {
-        let mark = Mark { region: *b"the region\0\0\0\0\0\0", number: 0x0123_4567_89AB_CDEF };
+        let region = *b"the region\0\0\0\0\0\0";
+        let mark = Mark { region, number: 0x0123_4567_89AB_CDEF, chunk_blocks: 1 << 35 };
         let bytes = mark.to_bytes();
         assert_eq!(Mark::from_bytes(&bytes), Ok(mark));
         assert_eq!(bytes.first_chunk(), Some(b"CONQMARK"));
         assert_eq!(bytes[16..32], mark.region);
         assert_eq!(bytes[32..40], mark.number.to_le_bytes());
+        assert_eq!(bytes[40..48], mark.chunk_blocks.to_le_bytes());
         for bit in 0..MARK_BYTES * 8 {
             let mut other = bytes;
             other[bit / 8] ^= 1 << (bit % 8);

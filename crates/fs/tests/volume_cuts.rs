@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 
 use conquest_format::fs::chunk::{self, Chunk};
 use conquest_format::inode::{Content, Inode, offset_of};
+use conquest_format::label::{LABEL_BYTES, Label, label_block};
 use conquest_format::{PAGE, WORD};
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::large::{NewLarge, Space};
@@ -360,11 +361,26 @@ impl Test {
     /// What the core says of the volume is so.
     fn look_at_chunk(&self, file: FileId) {
         let Some(chunk) = self.chunk(file) else { return };
+        let label_page = BLOCKS / PER - 1;
         if chunk.list == 0 {
             let first = chunk.number * BLOCKS;
             let used = |from: u64, to: u64| self.volume.used(first + from * PER, first + to * PER);
             assert_eq!(used(0, chunk.end), chunk.allocated, "{chunk:?}");
-            assert_eq!(used(chunk.end, BLOCKS / PER), 0, "behind the end of {chunk:?}");
+            assert_eq!(used(chunk.end, label_page), 0, "behind the end of {chunk:?}");
+        }
+        // What there is on the volume says whose it is.
+        if chunk.end > 0 {
+            let mut bytes = [0; LABEL_BYTES];
+            let block = label_block(chunk.number, BLOCKS);
+            self.volume.space().read(block, &mut bytes).unwrap();
+            let label = Label::from_bytes(&bytes).unwrap();
+            let region = self.store.core().uuid().unwrap();
+            let (inode, generation) = (file.number, file.generation);
+            // What was cut off and is not trimmed is told of.
+            let is_exact = chunk.list == 0;
+            let end = if is_exact { chunk.end } else { label.end.max(chunk.end) };
+            let chunk = chunk.number;
+            assert_eq!(label, Label { region, chunk, inode, generation, end, ..label });
         }
     }
 

@@ -21,7 +21,7 @@ use super::checked::Copy;
 use super::large::{Read, Region};
 use super::plan::Plan;
 use crate::store::volume::{Image, Volume};
-use crate::{Error, Result};
+use crate::{Error, Id, Result};
 
 /// Numbers of records that a copy may have had at most: as many again are left.
 const NUMBER_MOST: u64 = 1 << 47;
@@ -63,7 +63,7 @@ pub(crate) fn fill(
         let (expected, found) = (NUMBER_MOST, next);
         return Err(Error::CopyDamaged { path, offset: 0, what, expected, found });
     }
-    put_large(copy, volume, &plan, &|at, out| read_image(volume, at, out), meter)?;
+    put_large(copy, volume, &plan, (&|at, out| read_image(volume, at, out), None), meter)?;
     copy.reader.end()?;
     Ok(Image::make_of(Arc::clone(volume), &wanted.region, next)?)
 }
@@ -123,14 +123,15 @@ fn put(volume: &Volume, at: u64, data: &[u8]) -> Result<()> {
 }
 
 /// Writes what the copy has of large files to where their chunks are, as the region says, of which
-/// `read` reads.
+/// `read` reads; and labels, if the region that is given is going to have these: how many blocks a
+/// chunk has.
 pub(crate) fn put_large(
     copy: &mut Copy,
     volume: &Volume,
     plan: &Plan,
-    read: Read<'_>,
+    (read, labelled): (Read<'_>, Option<Id>),
     meter: &mut Meter<'_>,
-) -> Result<()> {
+) -> Result<u64> {
     let region = Region { plan, kinds: &copy.superblock.kinds, read };
     let reader = &mut copy.reader;
     let mut chunk = reader.large_chunk()?;
@@ -145,11 +146,14 @@ pub(crate) fn put_large(
             meter.add(found.len)?;
             chunk = reader.large_chunk()?;
         }
-        Ok(())
+        match labelled {
+            Some(region) if file.end > 0 => Ok(file.put_label(volume, region)?),
+            _ => Ok(()),
+        }
     })?;
     match chunk {
         Some(found) => Err(reader.misplaced(found, 0)),
-        None => reader.check_files(files),
+        None => reader.check_files(files).and_then(|()| region.chunk_blocks()),
     }
 }
 

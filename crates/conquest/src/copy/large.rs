@@ -8,14 +8,16 @@ use conquest_format::descriptor::Descriptor;
 use conquest_format::fs::chunk::{self, BLOCKS_MAX, BLOCKS_MIN, WORDS};
 use conquest_format::fs::{CHUNK, root};
 use conquest_format::geometry::STATE_ROOTS;
+use conquest_format::inode::{offset_of, word};
 use conquest_format::kind::{KindSpec, KindTable};
+use conquest_format::label::{Label, label_block};
 use conquest_format::saved::{Chunk, DATA_MAX, KIND_LARGE};
 use conquest_format::volume::BLOCK;
 use conquest_format::{GROUP_PAGES, Offset, PAGE, WORD};
 
 use super::plan::Plan;
 use crate::store::volume::Volume;
-use crate::{Error, Result};
+use crate::{Error, Id, Result};
 
 /// Blocks of a page.
 const PAGE_BLOCKS: u64 = PAGE / BLOCK;
@@ -29,6 +31,12 @@ pub(crate) struct LargeFile {
     pub(crate) first: u64,
     /// Bytes of the file of which the volume is asked.
     pub(crate) end: u64,
+    /// Bytes of the file.
+    size: u64,
+    inode: u64,
+    generation: u64,
+    /// The block with the label, where there are labels.
+    label: u64,
 }
 
 /// Reads bytes of a region.
@@ -54,7 +62,7 @@ impl Region<'_> {
     }
 
     /// Blocks of a chunk of the volume's space; 0 if the store has none.
-    fn chunk_blocks(&self) -> Result<u64> {
+    pub(super) fn chunk_blocks(&self) -> Result<u64> {
         let at = STATE_ROOTS.plus(root::CHUNK_BLOCKS * WORD);
         let [found] = self.words(at)?;
         if found == 0 || found.is_power_of_two() && (BLOCKS_MIN..=BLOCKS_MAX).contains(&found) {
@@ -110,8 +118,14 @@ impl Region<'_> {
             if !is_possible {
                 return Err(corrupt("chunk", at, "a possible place and end", found.number));
             }
-            let (number, end) = (found.number, found.end * PAGE);
-            each(LargeFile { number, first: number * blocks, end })?;
+            let chunk::Chunk { number, inode, generation, .. } = found;
+            let [size] = match offset_of(inode) {
+                Some(at) => self.words(at.plus(word::SIZE))?,
+                None => return Err(corrupt("chunk", at, "a possible inode", inode)),
+            };
+            let (first, label) = (number * blocks, label_block(number, blocks));
+            let end = found.end * PAGE;
+            each(LargeFile { number, first, end, size, inode, generation, label })?;
         }
         Ok(())
     }
@@ -151,6 +165,14 @@ impl LargeFile {
     /// The chunk of a copy with number `number` that has `len` bytes of it from `at` on.
     pub(crate) const fn chunk(&self, number: u64, at: u64, len: u64) -> Chunk {
         Chunk { kind: KIND_LARGE, number, at, len, file: self.number }
+    }
+
+    /// Writes to `volume` that it is a file of `region`.
+    pub(crate) fn put_label(&self, volume: &Volume, region: Id) -> conquest_flash::Result<()> {
+        let LargeFile { number: chunk, inode, generation, size, .. } = *self;
+        let end = self.end / PAGE;
+        let label = Label { region: region.0, chunk, inode, generation, size, end };
+        volume.write(self.label, &label.to_bytes())
     }
 
     /// The block of the space that byte `at` is in.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use conquest_format::Geometry;
 use conquest_format::geometry::STATE;
+use conquest_format::mark::Mark;
 use conquest_format::volume::BLOCK;
 use conquest_fs::large::NewLarge;
 use conquest_pm::attach::NewRegion;
@@ -605,8 +606,10 @@ impl Restorer<'_, '_> {
                 blank.read(at, out);
                 Ok(())
             };
-            fill::put_large(&mut self.copy, volume, &plan, &read, meter)?;
-            mark::write(volume, region, mark)?;
+            let labels = Some(region);
+            let chunk_blocks =
+                fill::put_large(&mut self.copy, volume, &plan, (&read, labels), meter)?;
+            mark::write(volume, &Mark { region: region.0, number: mark, chunk_blocks })?;
         }
         self.copy.reader.end()?;
         if region.0 != self.copy.reader.header.region || shape != was {

@@ -158,6 +158,10 @@ impl Space for LargeSpace {
         }
     }
 
+    fn is_labelled(&self) -> bool {
+        !self.backing.is_logged()
+    }
+
     fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
         self.ask(|volume| volume.allocated_within(block, count))
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use conquest_format::GROUP;
 use conquest_format::fs;
 use conquest_format::geometry::{Geometry, Shape};
+use conquest_format::mark::Mark;
 use conquest_format::volume::BLOCK;
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{Fill, MediumKind};
@@ -196,8 +197,9 @@ impl<'n> Maker<'n> {
         };
         if settings.medium != Medium::Logged {
             let opened = self.make_volume_for(at, None, 0)?;
-            let number = mark::first(self.directory)?;
-            return match mark::write(&opened, settings.live.region, number) {
+            let (number, region) = (mark::first(self.directory)?, settings.live.region.0);
+            let chunk_blocks = self.new.chunk.unwrap_or(CHUNK_DEFAULT) / BLOCK;
+            return match mark::write(&opened, &Mark { region, number, chunk_blocks }) {
                 Ok(()) => Ok(OnVolume::Mark(Box::new(opened), number)),
                 Err(error) => {
                     let _closed = opened.close();

@@ -31,9 +31,9 @@ fn random(directory: &Path, generation: u64) -> Result<u64> {
     Ok(generation << 32 | u64::from(low))
 }
 
-/// Gives `volume` the mark `number` of the region `region`: durable when this returns.
-pub(crate) fn write(volume: &Volume, region: Id, number: u64) -> Result<()> {
-    volume.write(MARK, &Mark { region: region.0, number }.to_bytes())?;
+/// Gives `volume` the mark `mark`: durable when this returns.
+pub(crate) fn write(volume: &Volume, mark: &Mark) -> Result<()> {
+    volume.write(MARK, &mark.to_bytes())?;
     Ok(volume.flush()?)
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn first(directory: &Path) -> Result<u64> {
 
 /// Refuses `volume` unless it is that of the region `region`, as of when that was used last; the
 /// mark that it has.
-pub(crate) fn check(directory: &Path, volume: &Volume, region: Id, known: Marks) -> Result<u64> {
+pub(crate) fn check(directory: &Path, volume: &Volume, region: Id, known: Marks) -> Result<Mark> {
     let unfit =
         |why| Error::VolumeUnfit { directory: directory.to_owned(), device: volume.name(), why };
     let mut bytes = [0; MARK_BYTES];
@@ -59,7 +59,7 @@ pub(crate) fn check(directory: &Path, volume: &Volume, region: Id, known: Marks)
     }
     let generation = |number: u64| number >> 32;
     match found.number {
-        number if number == known.seen || number == known.next => Ok(number),
+        number if number == known.seen || number == known.next => Ok(found),
         number if generation(number) < generation(known.seen) => Err(unfit(
             "it is an older copy than the core needs (put the one that was used last in its place)",
         )),
@@ -78,17 +78,18 @@ pub(crate) fn agree(directory: &Path, volume: &Volume, core: &Region) -> Result<
     let is_current = |number: u64| number >> 32 == generation & u64::from(u32::MAX);
     let known = marks(core)?;
     let found = check(directory, volume, region, known)?;
-    if is_current(known.seen) && found == known.seen {
+    if is_current(known.seen) && found.number == known.seen {
         return Ok(());
     }
     // One at a time. Who comes next finds it done.
     let _lock = StoreLock::take(directory, "opening its volume", PATIENCE)?;
-    let seen = check(directory, volume, region, marks(core)?)?;
+    let found = check(directory, volume, region, marks(core)?)?;
+    let seen = found.number;
     if is_current(seen) && seen == marks(core)?.seen {
         return Ok(());
     }
     let next = random(directory, generation)?;
     set_marks(core, Marks { seen, next })?;
-    write(volume, region, next)?;
+    write(volume, &Mark { number: next, ..found })?;
     Ok(set_marks(core, Marks { seen: next, next })?)
 }

@@ -63,7 +63,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         (how, keeps_size): (Allocate, bool),
         range: &Range<u64>,
     ) -> Result<()> {
-        let fresh = self.with_space_made(|| self.write_zeros(file, range))?;
+        let size = self.size_of(file)?;
+        let size = if keeps_size { size } else { size.max(range.end) };
+        let fresh = self.with_space_made(|| self.write_zeros(file, range, size))?;
         self.settle()?;
         self.change_chunk(who, file, how, |tx, draft, chunk| {
             let size = draft.inode.size;
@@ -121,8 +123,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         self.in_parts(&mut tx, draft, |tx, draft| punch(tx, draft, pages.clone())).map(drop)
     }
 
-    /// Writes zeros to the pages of `range` that have no space on the volume: how many.
-    fn write_zeros(&self, file: FileId, range: &Range<u64>) -> Result<u64> {
+    /// Writes zeros to the pages of `range` that have no space on the volume, of `file`, which is
+    /// going to have `size` bytes: how many.
+    fn write_zeros(&self, file: FileId, range: &Range<u64>, size: u64) -> Result<u64> {
         let chunk = self.chunk_of(file)?.ok_or(Error::Stale)?;
         let (mut page, end) = (range.start / PAGE, range.end.div_ceil(PAGE));
         let chunk = self.make_way(file, &chunk, end)?;
@@ -152,6 +155,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             fresh += stop - page;
             page = if stop == used.start { used.end } else { stop };
+        }
+        if end > chunk.end {
+            self.label(file, &chunk, size, end)?;
         }
         Ok(fresh)
     }

@@ -65,7 +65,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         };
         let pages = self.pages_in_use(&chunk, chunk.end.min(MOST / PAGE))?;
         loop {
-            let size = self.read(file.number, |view| Ok(load(view, file)?.0.size))?;
+            let size = self.size_of(file)?;
             let inside = pages.partition_point(|page| page * PAGE < size);
             self.bring_in(file, pages.get(..inside).unwrap_or_default())?;
             if self.give_back(file, &pages)? {

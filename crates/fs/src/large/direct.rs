@@ -183,6 +183,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             }
             self.space()?.write(first + (end - 1) * PAGE_BLOCKS, &last)?;
         }
+        if end > chunk.end {
+            self.label(file, &chunk, direct.size.max(direct.start + direct.len()), end)?;
+        }
         Ok((chunk.version, fresh))
     }
 

@@ -163,7 +163,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             return Ok(false);
         }
         let skip = seen.end * PAGE_BLOCKS;
-        self.space()?.trim(first + skip, self.chunk_blocks() - skip)?;
+        // The label stays until there is another one, as long as there is anything to tell of.
+        let is_labelled = seen.end > 0 && self.space()?.is_labelled();
+        let last = self.chunk_blocks() - if is_labelled { PAGE_BLOCKS } else { 0 };
+        self.space()?.trim(first + skip, last - skip)?;
+        if is_labelled {
+            self.label(file, seen, self.size_of(file)?, seen.end)?;
+        }
         self.settle()?;
         let allocated = seen.end - self.unallocated(seen, 0, seen.end)?;
         self.run(|tx| {

@@ -35,6 +35,7 @@ mod back;
 pub(crate) mod chunk;
 mod direct;
 mod due;
+mod label;
 mod mark;
 mod push;
 mod read;
@@ -105,6 +106,11 @@ pub trait Space: Send + Sync {
     /// Those of the volume.
     fn settle(&self) -> Answer<()> {
         Ok(())
+    }
+
+    /// Whether chunks are to say on the volume whose they are, because nothing else there does.
+    fn is_labelled(&self) -> bool {
+        false
     }
 
     /// The first range at or behind `block` that is in use: its first block, and how many. What is

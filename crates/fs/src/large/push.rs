@@ -308,6 +308,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             self.space()?.write(first + page * PAGE_BLOCKS, bytes)?;
             end = end.max(page + pages);
         }
+        self.label(file, &chunk, batch.size, end)?;
         Ok(fresh)
     }
 

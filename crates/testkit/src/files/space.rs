@@ -193,6 +193,10 @@ impl Space for RamSpace {
         })
     }
 
+    fn is_labelled(&self) -> bool {
+        self.0.unsettled.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     fn room(&self) -> Answer<Room> {
         let per = PAGE / BLOCK;
         let used = self.pages() as u64 * per;

@@ -99,6 +99,10 @@ impl Space for CutSpace {
         answer(self.volume().flush())
     }
 
+    fn is_labelled(&self) -> bool {
+        true
+    }
+
     fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
         answer(self.volume().allocated_within(block, count))
     }

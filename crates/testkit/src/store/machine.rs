@@ -135,6 +135,10 @@ impl Space for VolumeSpace {
         answer(self.volume.flush())
     }
 
+    fn is_labelled(&self) -> bool {
+        self.settles
+    }
+
     fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
         answer(self.volume.allocated_within(block, count))
     }
