@@ -91,7 +91,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     }
 
     /// Records that `file` has its chunk no more, unless it is not to move any more: whether that
-    /// is settled. It is not if only the volume has one of `pages`, which are all that it has of it.
+    /// is settled. It is not if only the volume has one of `pages`, which are all that it has.
     fn give_back(&self, file: FileId, pages: &[u64]) -> Result<bool> {
         self.run(|tx| {
             self.lock(tx, false, [Some(file)])?;

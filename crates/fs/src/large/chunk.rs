@@ -141,8 +141,8 @@ fn take<M: Memory, H: Host>(
     Ok(sealed.offset())
 }
 
-/// Stages that the file of `draft`, which is about to be freed, or to move back to the core, has its
-/// chunk no more.
+/// Stages that the file of `draft`, which is about to be freed, or to move back to the core, has
+/// its chunk no more.
 pub(crate) fn retire<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, draft: &Draft) -> Result<()> {
     let Content::Large { chunk: at, .. } = draft.inode.content else {
         return Ok(());

@@ -1,14 +1,15 @@
 //! Large files: their data is on a volume (Conquest 2002, 3.2; DFS 2010, 3.3.1).
 //!
-//! A file that grows above the threshold gets a *chunk* of the volume's space (`chunk.rs`), until it
-//! is removed, or cut off below it (`back.rs`): byte `x` of the file is byte `x` of the chunk. Pages of the file may be in
-//! the core, in a tree as other files have one; these take the place of what the volume has. So a
-//! small write changes pages in the core, as ever: it is one record, and nobody waits for a device.
-//! They are pushed (`push.rs`): written to the volume, and then, by a record, taken out of the
-//! tree. The keeper does so before long, with all that are on a list (`due.rs`); so what is removed
-//! before that is never written. Whoever writes does so himself if there are too many; and if there
-//! is no keeper, when the file is closed. A write of many whole pages goes to the volume at once
-//! (`direct.rs`). Programs stay in the core, whatever their size (Conquest 2002, 3.2.1).
+//! A file that grows above the threshold gets a *chunk* of the volume's space (`chunk.rs`), until
+//! it is removed, or cut off below that (`back.rs`): byte `x` of the file is byte `x` of the chunk.
+//! Pages of the file may be in the core, in a tree as other files have one; these take the place of
+//! what the volume has. So a small write changes pages in the core, as ever: it is one record, and
+//! nobody waits for a device. They are pushed (`push.rs`): written to the volume, and then, by a
+//! record, taken out of the tree. The keeper does so before long, with all that are on a list
+//! (`due.rs`); so what is removed before that is never written. Whoever writes does so himself if
+//! there are too many; and if there is no keeper, when the file is closed. A write of many whole
+//! pages goes to the volume at once (`direct.rs`). Programs stay in the core, whatever their size
+//! (Conquest 2002, 3.2.1).
 //!
 //! The chunk has an *end*. The volume is not asked for what is behind it, so there may be anything:
 //! what was written and not recorded, what was cut off and is not trimmed. Who moves the end on has
