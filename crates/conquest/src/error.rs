@@ -66,6 +66,31 @@ pub enum Error {
         /// The device.
         device: PathBuf,
     },
+    /// Others have a volume open that is to be rescued: its core is there.
+    #[error(
+        "{device}: other processes have the volume open, so its core is there; let them detach the \
+         store (`conquest info` tells who has it attached), or save it with `conquest save`"
+    )]
+    VolumeOpen {
+        /// The volume's first device.
+        device: PathBuf,
+    },
+    /// A volume on which there is nothing that could be rescued.
+    #[error("{device}: nothing can be rescued of this volume: {why}")]
+    NothingToRescue {
+        /// The volume's first device.
+        device: PathBuf,
+        /// Why, and what to do.
+        why: &'static str,
+    },
+    /// A directory that is to be new holds something.
+    #[error("{directory}: not empty: it holds {name:?}; name a new or an empty directory")]
+    NotEmptyDirectory {
+        /// The directory.
+        directory: PathBuf,
+        /// One of the names in it.
+        name: String,
+    },
     /// What is asked for needs, or can't have, a volume.
     #[error("{directory}: {what}")]
     VolumeRule {
@@ -487,7 +512,10 @@ impl Error {
             | Error::Image(conquest_image::Error::Volume(conquest_flash::Error::NoSpace {
                 ..
             })) => libc::ENOSPC,
-            Error::Volume(conquest_flash::Error::InUse { .. }) => libc::EBUSY,
+            Error::Volume(conquest_flash::Error::InUse { .. }) | Error::VolumeOpen { .. } => {
+                libc::EBUSY
+            }
+            Error::NothingToRescue { .. } => libc::ENODATA,
             Error::Volume(_) | Error::Image(_) => libc::EIO,
             Error::VolumeOfAnother { .. } | Error::VolumeUnfit { .. } => libc::ESTALE,
             Error::NotEmpty { .. } => libc::EEXIST,
@@ -499,7 +527,7 @@ impl Error {
             Error::Exists { .. } | Error::CoreExists { .. } | Error::CopyExists { .. } => {
                 libc::EEXIST
             }
-            Error::Occupied { .. } => libc::ENOTEMPTY,
+            Error::Occupied { .. } | Error::NotEmptyDirectory { .. } => libc::ENOTEMPTY,
             Error::NewerFormat { .. } | Error::CopyVersion { .. } => libc::EPROTONOSUPPORT,
             Error::Busy { .. } | Error::Attached { .. } | Error::FilesOpen { .. } => libc::EBUSY,
             Error::CoreLost { .. } => libc::ENODATA,

@@ -37,6 +37,7 @@ mod id;
 mod machine;
 mod name;
 pub mod quote;
+pub mod rescue;
 pub mod store;
 mod user_namespace;
 
@@ -64,6 +65,7 @@ pub use files::{
 };
 pub use id::Id;
 pub use name::Name;
+pub use rescue::{LargeFile, RescueOptions, Rescued, rescue};
 pub use store::attached::Attached;
 pub use store::info::{Info, Survives, Usage, VolumeStands};
 pub use store::keeper::{Program as KeeperProgram, keep, keeper_of};

@@ -211,6 +211,14 @@ impl Volume<Mapped, OsHost> {
         remove(index)
     }
 
+    /// Whether another process, or somebody else in this one, has it open by the same index.
+    ///
+    /// # Errors
+    /// Those of the region.
+    pub fn is_anyone_else_here(&self) -> Result<bool> {
+        Ok(self.core.is_anyone_else_attached()?)
+    }
+
     /// The file of its index; none for a volume that was not opened by paths.
     #[must_use]
     pub fn index(&self) -> Option<&Path> {

@@ -132,34 +132,13 @@ impl Region<'_> {
 }
 
 impl LargeFile {
-    /// Calls `each` with the pieces of it that `volume` has: offset in the file and bytes, whole
-    /// pages, in order. None crosses a multiple of [`DATA_MAX`], so they are the same however the
-    /// volume has arranged what it has.
+    /// Calls `each` with the pieces of it that `volume` has, as [`each_piece`] does.
     pub(crate) fn each_piece(
         &self,
         volume: &Volume,
-        mut each: impl FnMut(u64, u64) -> Result<()>,
+        each: impl FnMut(u64, u64) -> Result<()>,
     ) -> Result<()> {
-        let mut at = 0;
-        while at < self.end {
-            let window = (at + 1).next_multiple_of(DATA_MAX).min(self.end);
-            let look = (window - at) / BLOCK;
-            let Some((block, count)) = volume.allocated_within(self.first + at / BLOCK, look)?
-            else {
-                break;
-            };
-            // Units of the volume may be larger than pages, never smaller.
-            let start = block.saturating_sub(self.first).saturating_mul(BLOCK).max(at);
-            if start >= window {
-                at = start / PAGE * PAGE;
-                continue;
-            }
-            let end = block.saturating_add(count).saturating_sub(self.first).saturating_mul(BLOCK);
-            let end = end.next_multiple_of(PAGE).min(window);
-            each(start, end - start)?;
-            at = end;
-        }
-        Ok(())
+        each_piece(volume, self.first, self.end, each)
     }
 
     /// The chunk of a copy with number `number` that has `len` bytes of it from `at` on.
@@ -179,6 +158,37 @@ impl LargeFile {
     pub(crate) const fn block(&self, at: u64) -> u64 {
         self.first + at / BLOCK
     }
+}
+
+/// Calls `each` with the pieces that `volume` has of a file, whose first block of the space is
+/// `first`, before byte `end` of it: offset in the file and bytes, whole pages, in order. None
+/// crosses a multiple of [`DATA_MAX`], so they are the same however the volume has arranged what it
+/// has.
+pub(crate) fn each_piece(
+    volume: &Volume,
+    first: u64,
+    end: u64,
+    mut each: impl FnMut(u64, u64) -> Result<()>,
+) -> Result<()> {
+    let mut at = 0;
+    while at < end {
+        let window = (at + 1).next_multiple_of(DATA_MAX).min(end);
+        let look = (window - at) / BLOCK;
+        let Some((block, count)) = volume.allocated_within(first + at / BLOCK, look)? else {
+            break;
+        };
+        // Units of the volume may be larger than pages, never smaller.
+        let start = block.saturating_sub(first).saturating_mul(BLOCK).max(at);
+        if start >= window {
+            at = start / PAGE * PAGE;
+            continue;
+        }
+        let stop = block.saturating_add(count).saturating_sub(first).saturating_mul(BLOCK);
+        let stop = stop.next_multiple_of(PAGE).min(window);
+        each(start, stop - start)?;
+        at = stop;
+    }
+    Ok(())
 }
 
 fn corrupt(what: &'static str, offset: Offset, expected: &'static str, found: u64) -> Error {

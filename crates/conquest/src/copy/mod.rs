@@ -6,7 +6,7 @@
 
 mod checked;
 mod fill;
-mod large;
+pub(crate) mod large;
 mod plan;
 mod reader;
 mod restore;

@@ -53,7 +53,9 @@ fn bring_back(directory: &Path, settings: &mut Settings, at: &VolumeAt) -> Resul
     }
 }
 
-fn build(directory: &Path, settings: &mut Settings, image: &Arc<Image>) -> Result<()> {
+/// Makes the core of the store in `directory` of `image`, and puts it in its place. `settings` say
+/// afterwards what `store.toml` says.
+pub(crate) fn build(directory: &Path, settings: &mut Settings, image: &Arc<Image>) -> Result<()> {
     let new = as_it_was(directory, settings)?;
     let region = image.region()?;
     if Id(region.uuid) != settings.live.region {

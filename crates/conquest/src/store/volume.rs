@@ -25,7 +25,7 @@ pub(crate) type Volume = conquest_flash::Volume<Mapped, OsHost>;
 pub(crate) type Image = conquest_image::Image<Mapped, OsHost>;
 
 /// Processes that can have a store's volume open at once.
-const PROCESSES: u32 = 256;
+pub(crate) const PROCESSES: u32 = 256;
 /// Of the machine's RAM the cache of a volume has one part of so many at most, if nobody says more
 /// or less.
 const CACHE_SHARE: u64 = 16;
@@ -35,7 +35,7 @@ const CACHE_MOST: u64 = 512 << 20;
 /// they are used.
 const WRITTEN: u64 = 64 << 20;
 /// Where the index of a volume is put: what every Linux system has for shared memory.
-const INDEX: &str = "/dev/shm";
+pub(crate) const INDEX: &str = "/dev/shm";
 /// Bytes at both ends of a device that have to be zeros for it to be empty.
 const ENDS: u64 = 65536;
 /// Bytes that a volume has at least for the core's log, besides its image.
@@ -51,21 +51,23 @@ pub(crate) fn planned(directory: &Path, new: &NewStore) -> Result<Option<VolumeA
     let devices = match place {
         VolumePlace::Auto | VolumePlace::Size(_) => vec![PathBuf::from(free_name(directory))],
         VolumePlace::Devices { paths, .. } => {
-            let from_root = |path: &PathBuf| {
-                let path = std::fs::canonicalize(path).map_err(failed(path, "find it"))?;
-                match path.to_str() {
-                    Some(_) => Ok(path),
-                    None => {
-                        let what = "its name is not UTF-8".to_owned();
-                        Err(Error::Untrusted { path, what })
-                    }
-                }
-            };
-            paths.iter().map(from_root).collect::<Result<_>>()?
+            paths.iter().map(|path| from_root(path)).collect::<Result<_>>()?
         }
     };
     let (index, sync) = (INDEX.into(), new.sync.unwrap_or_default());
     Ok(Some(VolumeAt { uuid, devices, index, sync, cache: new.cache }))
+}
+
+/// The name of what is at `path`, from the root, as `store.toml` can have it.
+pub(crate) fn from_root(path: &Path) -> Result<PathBuf> {
+    let path = std::fs::canonicalize(path).map_err(failed(path, "find it"))?;
+    match path.to_str() {
+        Some(_) => Ok(path),
+        None => {
+            let what = "its name is not UTF-8".to_owned();
+            Err(Error::Untrusted { path, what })
+        }
+    }
 }
 
 /// The name for a new volume's file: another one than that of the volume that the store in
