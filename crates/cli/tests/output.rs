@@ -143,6 +143,34 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
+/// What is told of rescuing a store, and large files.
+fn rescued(scratch: &Scratch) -> Vec<String> {
+    let path = |name: &str| scratch.join(name).to_str().unwrap().to_owned();
+    let names = ["one", "two", "lost", "found", "files", "copy", "large"];
+    let [one, two, lost, found, files, copy, large] = names.map(path);
+    for disk in [&one, &two] {
+        std::fs::File::create(disk).unwrap().set_len(96 << 20).unwrap();
+    }
+    // Other devices than files of the store keep what is on them.
+    printed(["mkfs", "--size-max", "16M", "--threshold", "64K", "--volume", &one, &lost]);
+    std::fs::write(&large, vec![7; 1 << 20]).unwrap();
+    printed(["cp", &large, &format!("{lost}:/large")]);
+    printed(["save", &lost, &copy]);
+    printed(["destroy", "--yes", &lost]);
+    let store = printed(["volume", "rescue", "--json", "--to", &found, &one]);
+    assert!(printed(["cat", &format!("{found}:/large")]).len() == 1 << 20);
+    printed(["destroy", "--yes", &found]);
+    printed(["restore", "--medium", "battery", "--volume", &two, &copy, &lost]);
+    printed(["destroy", "--yes", &lost]);
+    let value: Value = serde_json::from_str(&store).unwrap();
+    assert_eq!((&value["kind"], &value["whole"]), (&"store".into(), &true.into()));
+    let large = printed(["volume", "rescue", "--json", "--to", &files, &two]);
+    let value: Value = serde_json::from_str(&large).unwrap();
+    assert_eq!((&value["kind"], &value["whole"]), (&"files".into(), &true.into()));
+    assert_eq!(value["files"][0]["bytes"], 1 << 20);
+    vec![store, large]
+}
+
 #[test]
 fn programs_get_the_fields_that_are_documented() {
     let scratch = Scratch::new();
@@ -170,6 +198,7 @@ fn programs_get_the_fields_that_are_documented() {
     let answers = answers.into_iter().chain([
         ("volume-info", vec![made, printed(["volume", "info", "--json", &disk])]),
         ("volume-check", vec![printed(["volume", "check", "--json", &disk])]),
+        ("volume-rescue", rescued(&scratch)),
     ]);
     let answers: Vec<_> = answers.collect();
     printed(["destroy", "--yes", &logged]);

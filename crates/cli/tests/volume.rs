@@ -362,3 +362,79 @@ fn a_member_is_brought_up_to_date_or_replaced() {
     assert!(bytes == (0..300).flat_map(|number| unit(1000 + number)).collect::<Vec<u8>>());
     volume.close().unwrap();
 }
+
+/// A blank device in `disk`, as large as a volume of a store has to be.
+fn blank(disk: &Disk, name: &str) -> String {
+    let path = disk.path(name);
+    File::create(&path).unwrap().set_len(96 << 20).unwrap();
+    path
+}
+
+#[test]
+fn what_a_volume_has_of_a_lost_store_is_rescued() {
+    let disk = Disk::new();
+    let [one, two] = ["one", "two"].map(|name| blank(&disk, name));
+    let [store, found, files, copy] = ["store", "found", "files", "copy"].map(|it| disk.path(it));
+    let large: Vec<u8> = (0..200).flat_map(unit).collect();
+    std::fs::write(disk.path("large"), &large).unwrap();
+    let made = ["mkfs", "-q", "--size-max", "16M", "--threshold", "64K", "--volume"];
+    support::assert_quiet(&conquest(made.iter().copied().chain([one.as_str(), &store])));
+    printed(["cp", &disk.path("large"), &format!("{store}:/large")]);
+    printed(["cp", &disk.path("large"), &format!("{store}:/large too")]);
+    let inode = printed(["ls", "-i", &format!("{store}:/large")]);
+    let inode = inode.split_whitespace().next().unwrap().to_owned();
+    printed(["save", &store, &copy]);
+    // Not while it is used: by a process that waits for an answer, and the store's keeper.
+    let (input, keep) = std::io::pipe().unwrap();
+    let mut asks = command(None);
+    asks.args(["rm", "-i", &format!("{store}:/large")]).stdin(input).stderr(Stdio::piped());
+    let mut child = asks.spawn().unwrap();
+    child.stderr.as_mut().unwrap().read_exact(&mut [0; 10]).unwrap();
+    let said = refused(1, ["volume", "rescue", "--to", &found, &one]);
+    assert!(said.contains("have the volume open") && said.contains(&one), "{said}");
+    drop(keep);
+    assert!(wait(&mut child).success());
+    // As it was on the volume.
+    printed(["destroy", "--yes", &store]);
+    refused(2, ["volume", "rescue", &one]);
+    let said = printed(["volume", "rescue", "--to", &found, &one]);
+    assert!(said.contains(&format!("in {found}\n")) && said.contains(&one), "{said}");
+    assert!(conquest(["cat", &format!("{found}:/large")]).stdout == large);
+    let said = refused(1, ["volume", "rescue", "--to", &found, &one]);
+    assert!(said.contains("not empty") && said.contains("new or an empty"), "{said}");
+    printed(["destroy", "--yes", &found]);
+
+    // Of one on a battery, large files, by their numbers.
+    printed(["restore", "--medium", "battery", "--volume", &two, &copy, &store]);
+    printed(["destroy", "--yes", &store]);
+    let said = printed(["volume", "rescue", "--to", &files, &two]);
+    assert!(said.contains("rescued 2 large files of 1.6M"), "{said}");
+    let row = said.lines().find(|line| line.ends_with(&format!(" {inode}"))).unwrap();
+    assert!(row.trim_start().starts_with("819200 "), "{row}");
+    assert!(std::fs::read(Path::new(&files).join(&inode)).unwrap() == large);
+    // What is damaged is told, and the rest is there.
+    spoil(&two, place_of(&two, 50), UNIT);
+    let output = conquest(["volume", "rescue", "--to", &disk.path("again"), &two]);
+    let said = ends(1, &output);
+    assert!(said.contains("rescued 2 large files"), "{said}");
+    let said = text(&output.stderr);
+    assert!(said.contains("4,096 bytes can't be read; there are zeros"), "{said}");
+    let output = conquest(["volume", "rescue", "--json", "--to", &disk.path("json"), &two]);
+    ends(1, &output);
+    let found = answer(&output);
+    assert_eq!(found["whole"], false);
+    let lost = found["files"].as_array().unwrap().iter().map(|file| &file["lost_bytes"]);
+    assert_eq!(lost.map(|lost| lost.as_u64().unwrap()).sum::<u64>(), UNIT as u64);
+    // Chunks of nobody are told by their numbers.
+    let volume = Volume::<Mapped, OsHost>::open(&[&two], &OpenOptions::default()).unwrap();
+    volume.write(70 << 35, &unit(1)).unwrap();
+    volume.close().unwrap();
+    let output = conquest(["volume", "rescue", "--json", "--to", &disk.path("chunk"), &two]);
+    ends(1, &output);
+    assert_eq!(answer(&output)["unlabelled_chunks"], Value::from(vec![70]));
+    assert!(text(&output.stderr).contains("1 chunks have something"), "{output:?}");
+    // Of a volume that is nobody's, nothing.
+    let said = refused(1, ["volume", "rescue", "--to", &disk.path("none"), &blank(&disk, "blank")]);
+    assert!(said.contains("blank"), "{said}");
+    assert!(!Path::new(&disk.path("none")).exists());
+}

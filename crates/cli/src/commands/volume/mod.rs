@@ -4,6 +4,7 @@ mod create;
 mod export;
 mod info;
 mod replace;
+mod rescue;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::reason::{Reason, Result};
 /// A volume that this process has open.
 type Open = Opened<Mapped, OsHost>;
 
-/// Make, examine and export volumes: sparse spaces of blocks on files and block devices.
+/// Make, examine, export and rescue volumes: sparse spaces of blocks on files and block devices.
 #[derive(Args)]
 pub(crate) struct Volume {
     #[command(subcommand)]
@@ -32,6 +33,7 @@ enum What {
     Export(export::Export),
     Info(info::Info),
     Replace(replace::Replace),
+    Rescue(rescue::Rescue),
     Check(verify::Check),
     Scrub(verify::Scrub),
 }
@@ -94,6 +96,7 @@ pub(crate) fn run(args: &Volume) -> ExitCode {
         What::Export(args) => export::run(args),
         What::Info(args) => info::run(args),
         What::Replace(args) => replace::run(args),
+        What::Rescue(args) => rescue::run(args),
         What::Check(args) => verify::check(args),
         What::Scrub(args) => verify::scrub(args),
     }
