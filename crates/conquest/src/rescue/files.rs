@@ -2,10 +2,10 @@
 //! that is on the volume, and the label of each chunk says whose it is.
 //!
 //! Nothing is believed that was not checked: a label has a checksum, and counts only where it says
-//! that it is. What is before its end is the file's, as far as it is allocated. Of what is behind
-//! the size that it says, all up to the last page that is not zeros counts as well: the file may
-//! have grown since. So the last page may have some bytes that were cut off, and nothing is
-//! missing.
+//! that it is. What is before its end is the file's, as far as it is allocated. If anything but
+//! zeros is behind the size that it says, and before the end, the file reaches to the end of the
+//! last page with that: it may have grown since, within its last page or where space was allocated
+//! ahead. So nothing is missing, and what was cut off last may be there still.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -114,7 +114,9 @@ pub struct LargeFile {
     pub generation: u64,
     /// Number of the chunk that it was in.
     pub chunk: u64,
-    /// Its bytes. More than it had, by less than a page, if it grew since its label was written.
+    /// Its bytes: as many as its label says, or up to the end of the last page before the chunk's
+    /// end that has anything behind that. So nothing is missing if it grew since the label was
+    /// written, and what was cut off it last may be there still.
     pub bytes: u64,
     /// Those of them that could not be read: zeros are in their place.
     pub lost: u64,

@@ -26,17 +26,17 @@ use crate::stop;
 /// files: these are not on the volume.
 #[derive(Args)]
 #[command(after_help = "Nobody else may have the volume open. It is opened, which recovers it, and
-otherwise only read, unless a store is made: then no older core of that store can be made durable on
-it any more. If anything fails, DIR is as it was.
+otherwise only read; but if a store is made, no older core of it can be made
+durable on the volume any more. If anything fails, DIR is as it was.
 
-Of large files: inode numbers are those that ls -i told. What can't be read is zeros in its place.
-If two chunks of the volume say that they have the data of the same inode, both are rescued, as
-INODE-chunk-CHUNK: one of them is of a file that was removed, or of what was pushed again. A file that
-was changed last may have some bytes more at its end, less than a page, and lacks what was still in
-the core.
+Of large files: inode numbers are those that ls -i told. What can't be read is
+zeros in its place. If two chunks of the volume say that they have the data of
+the same inode, both are rescued, as INODE-chunk-CHUNK: one of them is of a file
+that was removed. What was changed last may be missing, as far as it was in the
+core only, and bytes that were cut off last may be at the end of a file.
 
-Exit codes: 0 all is there; 1 nothing was rescued, or something could not be read, or it is not
-known whose it is, which is told; 2 wrong usage.
+Exit codes: 0 all that the volume has is there; 1 nothing was rescued, or some of
+it can't be read, or nothing says whose it is, which is told; 2 wrong usage.
 
 Examples:
   conquest volume rescue --to found /dev/sdx
