@@ -108,8 +108,8 @@ fn all_of_a_logged_store_is_there_again() {
     let (directory, to) = (place.path().join("store"), place.path().join("to"));
     let expected = logged(&directory, &devices);
     let (was, core) = (alone(&directory).uuid(), core_of(&directory));
-    let (old, old_core) = (place.path().join("old"), core.with_extension("old"));
-    // Gone, as far as anybody knows.
+    // Gone, as far as anybody knows; under a name that is removed if this fails.
+    let (old, old_core) = (place.path().join("old"), core.with_extension("partial"));
     std::fs::rename(&core, &old_core).unwrap();
     std::fs::rename(&directory, &old).unwrap();
     let rescued = try_rescue(&devices, &to).unwrap();
