@@ -13,14 +13,17 @@ use std::time::Duration;
 
 use conquest::{
     Error, Id, LargeFile, Medium, NewStore, RescueOptions, Rescued, RestoreOptions, SaveOptions,
-    Store, VolumePlace, rescue, restore, save,
+    Stays, Store, VolumePlace, Wait, rescue, restore, save,
 };
 use conquest_flash::OpenOptions as OpenVolume;
 use conquest_format::image::LOG;
 use conquest_format::label::{LABEL_BYTES, Label, label_block};
 use conquest_format::mark::{MARK, MARK_BYTES, Mark};
 use conquest_pm::media::{Mapped, OsHost};
-use support::large::{Op, PAGE, THRESHOLD, VOLUME, alone, filler, new, power_cut, read};
+use conquest_testkit::Rng;
+use support::large::{
+    Op, PAGE, THRESHOLD, VOLUME, alone, filler, found, name, new, power_cut, read,
+};
 use support::{
     Temporary, await_file, check, core_of, indexes, kill, names, populate, private, role, start,
     text, tree, write_file,
@@ -42,6 +45,17 @@ fn as_child() {
             write_file(store.fs(), "later", b"since fsync");
             std::fs::write(sign, b"").unwrap();
             std::thread::sleep(Duration::from_secs(60));
+        }
+        ["work", directory, seed] => {
+            let store = alone(Path::new(directory));
+            let files = store.files().unwrap();
+            let mut rng = Rng::new(seed.parse().unwrap());
+            for number in 0.. {
+                Op::random(&mut rng).perform(number, &store, &files);
+                if rng.chance(1, 10) {
+                    store.fs().trim_chunks().unwrap();
+                }
+            }
         }
         other => panic!("{other:?}"),
     }
@@ -250,7 +264,7 @@ fn lost(place: &Temporary, devices: &[PathBuf]) -> BTreeMap<u64, Vec<u8>> {
     let files = store.files().unwrap();
     store.fs().push_due(|| false).unwrap();
     let of = |(file, bytes): (u64, Vec<u8>)| {
-        let name = support::large::name(file);
+        let name = name(file);
         assert!(read(&files, &name) == bytes);
         (files.metadata(&name).unwrap().id().number, bytes)
     };
@@ -340,6 +354,53 @@ fn large_files_are_rescued_by_their_numbers() {
     let again = files_of(&devices, &place.path().join("again")).0;
     let strip = |files: Vec<LargeFile>| files.into_iter().map(|file| (file.inode, file.bytes));
     assert!(strip(again).eq(strip(files)));
+}
+
+/// Processes do anything to large files, and are killed; the volume loses its power as well. What
+/// the volume has then is rescued as it is, with nothing behind it.
+#[test]
+fn large_files_are_rescued_as_they_are() {
+    let place = Temporary::on_disk("random");
+    let (mut rng, mut rescued) = (Rng::new(9), 0);
+    for seed in 0..6 {
+        let devices = blank(&place, &["device"]);
+        let (directory, to) = (place.path().join("store"), place.path().join("to"));
+        let new = NewStore { medium: Medium::Battery, volume: on(&devices), ..new() };
+        Store::make(&directory, &new).unwrap();
+        let child = start(&["work", text(&directory), &seed.to_string()]);
+        std::thread::sleep(Duration::from_millis(150 + rng.below(1500)));
+        kill(child);
+        indexes(&directory).iter().for_each(|index| std::fs::remove_file(index).unwrap());
+        let store = alone(&directory);
+        let files = store.files().unwrap();
+        let mut expected = BTreeMap::new();
+        for (file, bytes) in found(&files) {
+            let id = files.metadata(&name(file)).unwrap().id();
+            store.fs().push(id, Wait::Forever).unwrap();
+            let placed = store.fs().placement(id, THRESHOLD).unwrap();
+            if placed.stays == Stays::OnVolume && store.fs().stat(id).unwrap().blocks > 0 {
+                expected.insert(id.number, bytes);
+            }
+        }
+        store.fs().trim_chunks().unwrap();
+        drop(files);
+        store.detach().unwrap();
+        lose(&directory);
+        let (there, unlabelled) = files_of(&devices, &to);
+        assert_eq!(unlabelled, []);
+        for (inode, bytes) in expected {
+            let (file, mut found) = one(&there, inode);
+            assert_eq!(file.lost, 0);
+            // A hole at the end is in no label.
+            let len = found.len().max(bytes.len());
+            let mut bytes = bytes;
+            (found.resize(len, 0), bytes.resize(len, 0));
+            assert!(found == bytes, "seed {seed}, inode {inode}");
+            rescued += 1;
+        }
+        std::fs::remove_dir_all(&to).unwrap();
+    }
+    assert!(rescued > 6, "{rescued}");
 }
 
 #[test]
