@@ -9,6 +9,7 @@ use crate::index::{Count, Word, Words};
 use crate::large::{Piece, Placed, REQUEST};
 use crate::layout::INLINE;
 use crate::map::Extent;
+use crate::seen::Expected;
 use crate::segments::{FAILURES_MAX, Room, Temperature};
 use crate::stream::UNFLUSHED_MAX;
 use crate::transfer::{self, Found, digests};
@@ -17,7 +18,7 @@ use crate::writer::Hold;
 use crate::{Error, Result};
 
 /// Bytes of a large write that are written, and put into the map, together.
-const AT_ONCE: u64 = 8 << 20;
+pub(crate) const AT_ONCE: u64 = 8 << 20;
 /// Most ranges of an atomic write.
 pub const RANGES_MAX: usize = 256;
 /// Most bytes of an atomic write: its records are in the index together.
@@ -35,24 +36,12 @@ struct Part<'b> {
     rooms: Vec<Room>,
 }
 
-/// Where a unit has to be for a write to count: it was read there before.
-#[derive(Clone, Copy, Debug)]
-struct Expected {
-    unit: u64,
-    /// Place, and generation of its segment.
-    at: Option<(u64, u64)>,
-}
-
-/// A unit of the space as somebody has read it: [`Volume::look_at`].
-#[derive(Clone, Copy, Debug)]
-pub struct Seen(Expected);
-
 impl<M: Memory, H: Host> Volume<M, H> {
-    fn per_unit(&self) -> u64 {
+    pub(crate) fn per_unit(&self) -> u64 {
         self.layout.unit / BLOCK
     }
 
-    fn check_range(&self, block: u64, bytes: usize) -> Result<u64> {
+    pub(crate) fn check_range(&self, block: u64, bytes: usize) -> Result<u64> {
         let bytes = bytes as u64;
         let count = bytes / BLOCK;
         let refuse = |what| Err(Error::Range { block, count, what });
@@ -125,40 +114,15 @@ impl<M: Memory, H: Host> Volume<M, H> {
         self.write_ranges(ranges, false).map(drop)
     }
 
-    /// Reads the unit that begins with block `block`, and notes where it was: for
-    /// [`Self::write_atomic_if`].
-    ///
-    /// # Errors
-    /// As [`Self::read`]; [`Error::Range`] also unless `into` is one unit, and begins with it.
-    pub fn look_at(&self, block: u64, into: &mut [u8]) -> Result<Seen> {
-        let count = self.check_range(block, into.len())?;
-        if count != self.per_unit() || !block.is_multiple_of(count) {
-            let what = "only whole units can be looked at";
-            return Err(Error::Range { block, count, what });
-        }
-        let unit = block / count;
-        Ok(Seen(Expected { unit, at: self.read_unit(unit, into)? }))
-    }
-
-    /// [`Self::write_atomic`], unless the unit that was `seen` has been written since, or is
-    /// somewhere else: whether it was done. So of several who want to do what comes next one does,
-    /// and one who was stopped does nothing when he goes on.
-    ///
-    /// # Errors
-    /// As [`Self::write_atomic`].
-    pub fn write_atomic_if(&self, seen: &Seen, ranges: &[(u64, &[u8])]) -> Result<bool> {
-        self.write_ranges_if(Some(&seen.0), ranges, false).map(|packet| packet.is_some())
-    }
-
     /// [`Self::write_atomic`], or [`Self::write_reserved`]: the packet with the last record of it.
     pub(crate) fn write_ranges(&self, ranges: &[(u64, &[u8])], is_reserved: bool) -> Result<u64> {
-        self.write_ranges_if(None, ranges, is_reserved).map(Option::unwrap_or_default)
+        self.write_ranges_if(&[], ranges, is_reserved).map(Option::unwrap_or_default)
     }
 
-    /// The same if a unit is where it was `seen`; none if it is not.
-    fn write_ranges_if(
+    /// The same if units are where they were `seen`; none if they are not.
+    pub(crate) fn write_ranges_if(
         &self,
-        seen: Option<&Expected>,
+        seen: &[Expected],
         ranges: &[(u64, &[u8])],
         is_reserved: bool,
     ) -> Result<Option<u64>> {
@@ -233,7 +197,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
                 None => {
                     let mut whole = vec![0; size];
                     let at = self.read_unit(unit, &mut whole)?;
-                    expected.push(Expected { unit, at });
+                    expected.push(Expected { unit, len: 1, at });
                     owned.push((unit, whole));
                     owned.len() - 1
                 }
@@ -269,7 +233,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     }
 
     /// Reads a unit, and says where it was.
-    fn read_unit(&self, unit: u64, into: &mut [u8]) -> Result<Option<(u64, u64)>> {
+    pub(crate) fn read_unit(&self, unit: u64, into: &mut [u8]) -> Result<Option<(u64, u64)>> {
         let found =
             |pieces: Vec<transfer::Piece>| pieces.into_iter().next().and_then(|piece| piece.found);
         let at = |found: &Found| (found.place, found.generation);
@@ -488,21 +452,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
 }
 
 impl<M: Memory, H: Host> Change<'_, M, H> {
-    /// Whether all units are where they were when they were read.
-    fn are_as_expected<'e>(&self, expected: impl IntoIterator<Item = &'e Expected>) -> Step<bool> {
-        for &Expected { unit, at } in expected {
-            let extent = self.volume.find(&self.tx, unit)?;
-            let now = extent.filter(|extent| extent.unit <= unit).map(|extent| {
-                let place = extent.place + (unit - extent.unit);
-                (place, self.tx.usage(self.volume.layout.segment_of(place)).1)
-            });
-            if now != at {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     /// Adds the records that move `len` units from `from` to `to`.
     fn move_units(&mut self, from: u64, to: u64, len: u64) -> Step<()> {
         let mut extents = Vec::new();

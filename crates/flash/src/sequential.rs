@@ -7,6 +7,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::Result;
+use crate::seen::Seen;
 use crate::volume::Volume;
 
 /// Units that are in the cache before one who reads in order.
@@ -94,6 +95,23 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// As [`Self::write`].
     pub fn write_to_keep(&self, block: u64, bytes: &[u8]) -> Result<()> {
         self.write(block, bytes)?;
+        self.keep_written(block, bytes)
+    }
+
+    /// [`Self::write_over`], for who may read it again, as [`Self::write_to_keep`].
+    ///
+    /// # Errors
+    /// As [`Self::write_over`].
+    pub fn write_over_to_keep(&self, block: u64, bytes: &[u8], seen: &Seen) -> Result<bool> {
+        let is_done = self.write_over(block, bytes, seen)?;
+        if is_done {
+            self.keep_written(block, bytes)?;
+        }
+        Ok(is_done)
+    }
+
+    /// Keeps `bytes`, which were just written from block `block` on, in the cache, if there is one.
+    fn keep_written(&self, block: u64, bytes: &[u8]) -> Result<()> {
         let per = self.layout.unit / BLOCK;
         if !self.has_cache() || !block.is_multiple_of(per) {
             return Ok(());

@@ -8,7 +8,7 @@ use conquest_flash::{Error as FlashError, Usage};
 use conquest_format::fs::chunk::IMAGE_BLOCKS;
 use conquest_format::volume::BLOCK;
 use conquest_fs::VolumeError;
-use conquest_fs::large::{Answer, Room, Space};
+use conquest_fs::large::{Answer, Room, Seen, Space};
 use conquest_pm::Region;
 
 use super::backing::Backing;
@@ -145,6 +145,19 @@ impl Space for LargeSpace {
     fn write_once(&self, block: u64, bytes: &[u8]) -> Answer<()> {
         self.leave_enough(bytes.len())?;
         self.ask(|volume| volume.write(block, bytes))
+    }
+
+    fn look(&self, block: u64, count: u64) -> Answer<Option<Seen>> {
+        self.ask(|volume| Ok(volume.look_where(block, count)?.map(Seen::new)))
+    }
+
+    // No more is in use by it than before, so enough is left.
+    fn write_over(&self, block: u64, bytes: &[u8], seen: &Seen, is_kept: bool) -> Answer<bool> {
+        self.ask(|volume| match seen.get() {
+            Some(seen) if is_kept => volume.write_over_to_keep(block, bytes, seen),
+            Some(seen) => volume.write_over(block, bytes, seen),
+            None => Ok(false),
+        })
     }
 
     fn trim(&self, block: u64, count: u64) -> Answer<()> {

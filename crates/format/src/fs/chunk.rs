@@ -16,7 +16,7 @@
 //! | 3 | generation of that inode |
 //! | 4 | end: pages of the file of which the volume is asked; what it has past these is nothing |
 //! | 5 | pages before the end that are allocated on the volume |
-//! | 6 | version: grows with whatever changes what the volume has of the file; in units of [`LIFE`], how many files have had the chunk |
+//! | 6 | version: grows with whatever changes what the volume has of the file, as [`stepped`] and [`written_over`] say; in units of [`LIFE`], how many files have had the chunk |
 //! | 7 | checksum of the words 0 and 2 to 6, its offset as seed |
 
 use crate::{Offset, WORD, checksum};
@@ -37,6 +37,10 @@ pub const BLOCKS_MIN: u64 = 1 << 21;
 pub const BLOCKS_MAX: u64 = 1 << 51;
 /// Blocks at the beginning of the space that belong to the image of the core.
 pub const IMAGE_BLOCKS: u64 = 1 << 38;
+
+/// What a version grows by with whatever changes what the volume has of the file, but for writes
+/// over what is there: these are counted below it.
+pub const VERSION_STEP: u64 = 1 << 20;
 
 /// Offsets of the words, in bytes from the chunk's start.
 pub mod word {
@@ -125,6 +129,26 @@ impl Chunk {
     }
 }
 
+/// The version behind `version`, when what the volume has of the file has changed otherwise than
+/// by a write over what is there.
+#[must_use]
+pub const fn stepped(version: u64) -> u64 {
+    version.wrapping_add(VERSION_STEP)
+}
+
+/// The version behind `version`, when pages that the volume has were written over. The last of so
+/// many writes that they can't be counted any more is a step: so no version comes twice.
+#[must_use]
+pub const fn written_over(version: u64) -> u64 {
+    version.wrapping_add(1)
+}
+
+/// Whether nothing lies between two versions but writes over what is there.
+#[must_use]
+pub const fn is_same_step(one: u64, other: u64) -> bool {
+    one / VERSION_STEP == other / VERSION_STEP
+}
+
 /// The checksum of the chunk at `at`.
 #[must_use]
 pub fn check(words: &[u64; WORDS], at: Offset) -> u64 {
@@ -196,6 +220,22 @@ mod tests {
         assert!(!Chunk { number: 71, ..seen }.is_still(&seen));
         let last = Chunk { version: u64::MAX, ..seen };
         assert_eq!(last.next_life(), 0);
+    }
+
+    #[test]
+    fn writes_over_what_is_there_are_counted_below_the_steps() {
+        let begin = 1 << 40 | 5 * VERSION_STEP;
+        let (over, next) = (written_over(begin), stepped(begin));
+        assert_eq!((over, next), (begin + 1, 1 << 40 | 6 * VERSION_STEP));
+        assert!(is_same_step(begin, over) && is_same_step(over, begin));
+        assert!(!is_same_step(begin, next) && !is_same_step(over, next));
+        assert!(!is_same_step(begin, 2 << 40 | 5 * VERSION_STEP));
+        // What was counted stays.
+        assert_eq!(stepped(over), next + 1);
+        // Neither does it come to where it was: not even the last one that can be counted.
+        let last = begin + VERSION_STEP - 1;
+        assert!(is_same_step(begin, last) && !is_same_step(begin, written_over(last)));
+        assert_eq!((stepped(u64::MAX), written_over(u64::MAX)), (VERSION_STEP - 1, 0));
     }
 
     #[test]

@@ -29,8 +29,12 @@ pub(super) fn write_tree<M: Memory, H: Host>(
     let first = patch.at / PAGE;
     let patch = patch.until((first / SLOTS + 1) * SLOTS * PAGE);
     let end = patch.end().div_ceil(PAGE);
-    let ahead = pages_ahead(draft, &patch);
-    let mut way = Way::find(tx, draft, first, end + ahead)?;
+    let mut way = Way::find(tx, draft, first, end)?;
+    let last = end.saturating_sub(1);
+    let ahead = if way.page(last).is_none() { pages_ahead(draft, &patch) } else { 0 };
+    if ahead > 0 {
+        way = Way::find(tx, draft, first, end + ahead)?;
+    }
     if patch.len() == SLOTS * PAGE && way.takes_run() && write_run(tx, draft, &way, &patch)? {
         return Ok(patch.len());
     }

@@ -7,7 +7,7 @@ use core::ops::Range;
 
 use conquest_access::{Credentials, allocate};
 use conquest_format::PAGE;
-use conquest_format::fs::chunk::Chunk;
+use conquest_format::fs::chunk::{Chunk, stepped};
 use conquest_format::inode::{Content, flag};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -181,7 +181,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         };
         let found = chunk::load(&tx, at)?;
         let next = change(&mut tx, &mut draft, &found)?;
-        chunk::store(&mut tx, at, &Chunk { version: found.version + 1, ..next })?;
+        chunk::store(&mut tx, at, &Chunk { version: stepped(found.version), ..next })?;
         draft.touch(self.now());
         draft.stage(&mut tx)?;
         self.commit(tx)

@@ -3,7 +3,7 @@
 //! The lock of its file guards a chunk, but for its list word; the lock of the lists guards that of
 //! every chunk, the lists, and chunks that no file has.
 
-use conquest_format::fs::chunk::{Chunk, LAST, WHOLE, WORDS, first, word};
+use conquest_format::fs::chunk::{Chunk, LAST, WHOLE, WORDS, first, stepped, word};
 use conquest_format::fs::{CHUNK, root};
 use conquest_format::inode::Content;
 use conquest_format::kind::Kind;
@@ -148,7 +148,7 @@ pub(crate) fn retire<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, draft: &Draft) -
         return Ok(());
     };
     let chunk = load(tx, at)?;
-    let version = chunk.version + 1;
+    let version = stepped(chunk.version);
     store(tx, at, &Chunk { inode: 0, generation: 0, version, ..chunk })?;
     note_due(tx, at, Why::Trim)
 }
@@ -163,7 +163,7 @@ pub(crate) fn shorten<M: Memory, H: Host>(tx: &mut Tx<'_, M, H>, draft: &Draft) 
     let chunk = load(tx, at)?;
     let end = draft.inode.size.div_ceil(PAGE).min(chunk.end);
     // How many are allocated is counted when the rest is trimmed.
-    let (allocated, version) = (chunk.allocated.min(end), chunk.version + 1);
+    let (allocated, version) = (chunk.allocated.min(end), stepped(chunk.version));
     store(tx, at, &Chunk { end, allocated, version, ..chunk })?;
     if end < chunk.end { note_due(tx, at, Why::Trim) } else { Ok(()) }
 }

@@ -2,7 +2,7 @@
 
 use conquest_access::{Credentials, write_open};
 use conquest_format::PAGE;
-use conquest_format::fs::chunk::Chunk;
+use conquest_format::fs::chunk::{Chunk, is_same_step, stepped, written_over};
 use conquest_format::inode::{Content, FileType, Inode};
 use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
@@ -11,6 +11,7 @@ use crate::attributes::apply;
 use crate::content::{Begin, Fill, Patch, Piece, WriteAt, expose, pages_in_core, piece, punch};
 use crate::file_system::Attempt;
 use crate::inode::{Draft, FileId, access_list, load, rules_of};
+use crate::large::over::{Placed, place_of};
 use crate::large::{PAGE_BLOCKS, chunk};
 use crate::locks::{Mode, Wait};
 use crate::{FileSystem, Reader, Result};
@@ -19,28 +20,37 @@ use crate::{FileSystem, Reader, Result};
 pub(crate) const DIRECT_MIN: u64 = 256 << 10;
 
 /// A write that goes to the volume at once.
-struct Direct<'b> {
-    begin: Begin<'b>,
+pub(super) struct Direct<'b> {
+    pub(super) begin: Begin<'b>,
     /// Where it begins: at a page.
     start: u64,
-    bytes: &'b [u8],
+    pub(super) bytes: &'b [u8],
     /// The file's size when it began.
     size: u64,
 }
 
-/// What was seen of a chunk to which something was written.
-struct Seen {
-    /// Its version, if that must be the same.
-    version: Option<u64>,
+/// How a chunk was written to. What of it has to be as it was for that to count follows from this.
+pub(super) enum How {
+    /// Over what it has, without a turn.
+    Over(Placed),
+    /// Inside its end, in a turn with others.
+    Inside,
+    /// In a turn alone, when it had this version.
+    Alone(u64),
+}
+
+/// What has come of writing to a chunk.
+pub(super) struct Done {
+    pub(super) how: How,
     /// Pages that are new on the volume.
-    fresh: u64,
+    pub(super) fresh: u64,
     /// Whether no record was needed for the bytes to count, so that they may not be durable.
-    is_quiet: bool,
+    pub(super) is_quiet: bool,
 }
 
 /// Whether the bytes of `direct`, as far as the volume has them, are those of the file of `inode`:
 /// they are inside its size, and the core has nothing that takes their place.
-fn is_quiet(reader: &impl Reader, inode: &Inode, direct: &Direct<'_>) -> Result<bool> {
+pub(super) fn is_quiet(reader: &impl Reader, inode: &Inode, direct: &Direct<'_>) -> Result<bool> {
     let first = pages_in_core(reader, inode.content, direct.first_page(), 1)?;
     let is_in_core = first.first().is_some_and(|(page, _)| *page < direct.end_page());
     Ok(!is_in_core && direct.start + direct.len() <= inode.size)
@@ -48,16 +58,16 @@ fn is_quiet(reader: &impl Reader, inode: &Inode, direct: &Direct<'_>) -> Result<
 
 impl Direct<'_> {
     /// Bytes that are written: the beginning of a page too, if that is where the file ends.
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         let len = self.bytes.len() as u64;
         if self.start + len >= self.size { len } else { len / PAGE * PAGE }
     }
 
-    fn first_page(&self) -> u64 {
+    pub(super) fn first_page(&self) -> u64 {
         self.start / PAGE
     }
 
-    fn end_page(&self) -> u64 {
+    pub(super) fn end_page(&self) -> u64 {
         (self.start + self.len()).div_ceil(PAGE)
     }
 }
@@ -78,9 +88,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let Fill::Bytes(bytes) = fill else {
             return Ok(None);
         };
-        let Some(direct) = self.plan_direct(who, file, begin, bytes)? else {
+        let stamp = self.core().stamp(self.lock_of(file.number));
+        let Some((direct, placed)) = self.plan_direct(who, file, begin, bytes)? else {
             return Ok(None);
         };
+        if let Some(placed) = placed
+            && let Some(written) = self.write_over(who, file, &direct, (placed, stamp))?
+        {
+            return Ok(Some(written));
+        }
         let Some(chunk) = self.enlarge_alone(file, &Patch { at: direct.start, fill })? else {
             return Ok(None);
         };
@@ -100,42 +116,50 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             if !is_quiet || self.is_synchronous() {
                 self.settle()?;
             }
-            let version = (!is_inside).then_some(version);
-            self.record_direct(who, file, &direct, Seen { version, fresh, is_quiet })
+            let how = if is_inside { How::Inside } else { How::Alone(version) };
+            self.record_direct(who, file, &direct, Done { how, fresh, is_quiet })
         });
         written.map(Option::flatten)
     }
 
-    /// How `bytes` are written, if that is possible, and the caller may.
+    /// How `bytes` are written, if that is possible, and the caller may; and the file's chunk, if
+    /// that can be over what is in it.
     fn plan_direct<'b>(
         &self,
         who: &Credentials,
         file: FileId,
         begin: Begin<'b>,
         bytes: &'b [u8],
-    ) -> Result<Option<Direct<'b>>> {
-        let (inode, may_write) = self.read(file.number, |view| {
+    ) -> Result<Option<(Direct<'b>, Option<Placed>)>> {
+        // None is the end.
+        let wanted = match (begin.from, begin.moved) {
+            (Some(WriteAt::Offset(offset)), _) => Some(offset),
+            (Some(WriteAt::End), _) => None,
+            (None, Some(open)) => Some(self.position(open)),
+            (None, None) => Some(0),
+        };
+        self.read(file.number, |view| {
             let (inode, _) = load(view, file)?;
             let acl = access_list(view, &inode)?;
             let rules = rules_of(&inode, acl.as_ref());
-            Ok((inode, !rules.is_immutable() && write_open(who, &rules).is_ok()))
-        })?;
-        let start = match (begin.from, begin.moved) {
-            (Some(WriteAt::Offset(offset)), _) => offset,
-            (Some(WriteAt::End), _) => inode.size,
-            (None, Some(open)) => self.position(open),
-            (None, None) => 0,
-        };
-        let end = start.checked_add(bytes.len() as u64).filter(|end| *end <= self.size_max());
-        // What a large file has below its threshold is on the volume, too.
-        let is_large = matches!(inode.content, Content::Large { .. });
-        let reach = end.map(|end| if is_large { end.max(inode.size) } else { end });
-        let is_for_volume = reach.is_some_and(|reach| reach > self.limit_of(&inode));
-        let is_possible = inode.file_type == FileType::Regular
-            && may_write
-            && is_for_volume
-            && start.is_multiple_of(PAGE);
-        Ok(is_possible.then_some(Direct { begin, start, bytes, size: inode.size }))
+            let may_write = !rules.is_immutable() && write_open(who, &rules).is_ok();
+            let start = wanted.unwrap_or(inode.size);
+            let end = start.checked_add(bytes.len() as u64).filter(|end| *end <= self.size_max());
+            // What a large file has below its threshold is on the volume, too.
+            let is_large = matches!(inode.content, Content::Large { .. });
+            let reach = end.map(|end| if is_large { end.max(inode.size) } else { end });
+            let is_for_volume = reach.is_some_and(|reach| reach > self.limit_of(&inode));
+            let is_possible = inode.file_type == FileType::Regular
+                && may_write
+                && is_for_volume
+                && start.is_multiple_of(PAGE);
+            if !is_possible {
+                return Ok(None);
+            }
+            let direct = Direct { begin, start, bytes, size: inode.size };
+            let placed = place_of(view, &inode, &direct)?;
+            Ok(Some((direct, placed)))
+        })
     }
 
     /// Makes `file`, which is about to grow by `patch`, a large one, if it is none: its chunk. None
@@ -194,16 +218,16 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         self.read(file.number, |view| is_quiet(view, &load(view, file)?.0, direct))
     }
 
-    /// Records that the volume has the bytes of `direct`, if the chunk is as it was `seen`. How
-    /// many bytes count; none if it has to be done otherwise, because others have changed the file.
-    fn record_direct(
+    /// Records that the volume has the bytes of `direct`, as is `done`. How many bytes count; none
+    /// if it has to be done otherwise, because others have changed the file.
+    pub(super) fn record_direct(
         &self,
         who: &Credentials,
         file: FileId,
         direct: &Direct<'_>,
-        seen: Seen,
+        done: Done,
     ) -> Result<Option<(u64, u64)>> {
-        let Seen { version, fresh, is_quiet: was_quiet } = seen;
+        let Done { how, fresh, is_quiet: was_quiet } = done;
         let mut tx = self.core().begin()?;
         self.lock(&mut tx, false, [Some(file)])?;
         let mut draft = Draft::open(&tx, file)?;
@@ -211,7 +235,11 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             return Ok(None);
         };
         let chunk = chunk::load(&tx, at)?;
-        let is_other = version.map_or(chunk.end < direct.end_page(), |seen| chunk.version != seen);
+        let (is_other, version) = match how {
+            How::Over(placed) => (!placed.is_still(at, &chunk), written_over(chunk.version)),
+            How::Inside => (chunk.end < direct.end_page(), stepped(chunk.version)),
+            How::Alone(seen) => (!is_same_step(chunk.version, seen), stepped(chunk.version)),
+        };
         let has_moved = direct.begin.from == Some(WriteAt::End) && draft.inode.size != direct.start;
         // Given back before the lock.
         let mut position = direct.begin.moved.map(|open| self.take_position(open));
@@ -233,10 +261,12 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         draft.inode.size = draft.inode.size.max(end);
         let last = chunk.end.max(end_page);
         let allocated = (chunk.allocated + fresh).min(last);
-        let next = Chunk { end: last, allocated, version: chunk.version + 1, ..chunk };
-        chunk::store(&mut tx, at, &next)?;
+        chunk::store(&mut tx, at, &Chunk { end: last, allocated, version, ..chunk })?;
         let pages = direct.first_page()..end_page;
-        self.in_parts(&mut tx, draft, |tx, draft| punch(tx, draft, pages.clone()))?;
+        // Of what is quiet the core has nothing.
+        self.in_parts(&mut tx, draft, |tx, draft| {
+            if was_quiet { Ok(true) } else { punch(tx, draft, pages.clone()) }
+        })?;
         if let Some(position) = &mut position {
             position.to = end;
         }

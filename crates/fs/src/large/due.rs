@@ -2,7 +2,7 @@
 //! and pushing what has stayed in the core.
 
 use conquest_format::Offset;
-use conquest_format::fs::chunk::{Chunk, WHOLE};
+use conquest_format::fs::chunk::{Chunk, WHOLE, is_same_step};
 use conquest_format::fs::root;
 use conquest_pm::Mode as LockMode;
 use conquest_pm::host::Host;
@@ -228,9 +228,11 @@ fn is_full(error: &conquest_pm::Error) -> bool {
     matches!(error, conquest_pm::Error::NoSpace { .. })
 }
 
-/// Whether two looks at a chunk saw the same, whatever list it was on.
+/// Whether two looks at a chunk saw the same, whatever list it was on, and whoever has written over
+/// what is there.
 fn same_but_list(found: &Chunk, seen: &Chunk) -> bool {
-    Chunk { list: 0, ..*found } == Chunk { list: 0, ..*seen }
+    let is_same = Chunk { list: 0, version: 0, ..*found } == Chunk { list: 0, version: 0, ..*seen };
+    is_same && is_same_step(found.version, seen.version)
 }
 
 /// What came of trimming a chunk; nothing if somebody else is at it, or it is gone.

@@ -29,7 +29,8 @@
 //! it. Only what is overwritten in place, and no record tells of, waits until somebody syncs.
 //!
 //! No lock of the region is held while the volume is asked. Who changes what it has of a file takes
-//! a *turn* (`turn.rs`): those who write inside the end at once, all others each alone.
+//! a *turn* (`turn.rs`): those who write inside the end at once, all others each alone. Only who
+//! writes over what the volume has, and nobody changes, takes none (`over.rs`).
 
 mod allocate;
 mod back;
@@ -38,8 +39,10 @@ mod direct;
 mod due;
 mod label;
 mod mark;
+mod over;
 mod push;
 mod read;
+mod seen;
 mod tail;
 mod turn;
 
@@ -49,6 +52,7 @@ use conquest_format::volume::BLOCK;
 use crate::error::VolumeError;
 
 pub use mark::{Marks, marks, set_marks};
+pub use seen::Seen;
 
 pub(crate) use direct::DIRECT_MIN;
 pub(crate) use read::{FAR_STEP, Far, far_edges};
@@ -90,6 +94,25 @@ pub trait Space: Send + Sync {
     /// Those of the volume.
     fn write_once(&self, block: u64, bytes: &[u8]) -> Answer<()> {
         self.write(block, bytes)
+    }
+
+    /// Where the `count` blocks from block `block` on are, for [`Self::write_over`]; none if some
+    /// are not in use, or that can't be told.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    fn look(&self, _block: u64, _count: u64) -> Answer<Option<Seen>> {
+        Ok(None)
+    }
+
+    /// [`Self::write`], or [`Self::write_once`] unless it `is_kept`, to the blocks that were
+    /// `seen`: if none of them was written since, or trimmed. All of them or none: whether it was
+    /// done. If not, for this or any other reason, it may be tried again.
+    ///
+    /// # Errors
+    /// Those of the volume.
+    fn write_over(&self, _block: u64, _bytes: &[u8], _seen: &Seen, _is_kept: bool) -> Answer<bool> {
+        Ok(false)
     }
 
     /// Takes `count` blocks from block `block` on out of use.

@@ -2,7 +2,7 @@
 
 use core::cell::Cell;
 
-use conquest_format::fs::chunk::Chunk;
+use conquest_format::fs::chunk::{Chunk, is_same_step, stepped};
 use conquest_format::fs::tree::SLOTS;
 use conquest_format::inode::{Content, Inode, flag};
 use conquest_format::{GROUP_PAGES, PAGE};
@@ -340,13 +340,13 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             return Ok(());
         };
         let chunk = chunk::load(&tx, at)?;
-        if chunk.version != batch.chunk.version {
+        if !is_same_step(chunk.version, batch.chunk.version) {
             // Something was cut off since the pages were copied: there may be other bytes now.
             return Ok(());
         }
         let end = chunk.end.max(batch.end());
         let allocated = (chunk.allocated + fresh).min(end);
-        let version = chunk.version + 1;
+        let version = stepped(chunk.version);
         chunk::store(&mut tx, at, &Chunk { end, allocated, version, ..chunk })?;
         let mut gone = self.unchanged(&tx, &draft, batch)?;
         self.core().pages_have_passed(gone.len() as u64)?;

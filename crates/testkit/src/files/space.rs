@@ -8,10 +8,18 @@ use conquest_access::Errno;
 use conquest_format::PAGE;
 use conquest_format::volume::BLOCK;
 use conquest_fs::VolumeError;
-use conquest_fs::large::{Answer, Room, Space};
+use conquest_fs::large::{Answer, Room, Seen, Space};
+
+/// Blocks of a page.
+const PER: u64 = PAGE / BLOCK;
 
 /// A page of the space.
-type Page = Box<[u8; PAGE as usize]>;
+#[derive(Clone)]
+struct Page {
+    bytes: Box<[u8; PAGE as usize]>,
+    /// Another one each time that it is written.
+    number: u64,
+}
 
 /// What all who have the space share.
 #[derive(Default)]
@@ -21,6 +29,8 @@ struct Shared {
     capacity: AtomicU64,
     /// Requests until all fail; 0 if none does.
     failing_in: AtomicU64,
+    /// How often a page was written.
+    written: AtomicU64,
     /// What a power cut takes away, in the order in which it was done; none if it takes nothing.
     unsettled: Mutex<Option<Vec<Undo>>>,
 }
@@ -138,12 +148,20 @@ fn parts(block: u64, len: usize) -> impl Iterator<Item = (u64, usize, usize, usi
     })
 }
 
+/// The numbers of the pages that are the `count` blocks from block `block` on; none if that are no
+/// pages, or not all of them are there.
+fn numbers(pages: &BTreeMap<u64, Page>, block: u64, count: u64) -> Option<Vec<u64>> {
+    let is_whole = block.is_multiple_of(PER) && count.is_multiple_of(PER);
+    let one = |page: u64| pages.get(&page).map(|page| page.number);
+    (block / PER..block / PER + count / PER).map(one).collect::<Option<_>>().filter(|_| is_whole)
+}
+
 impl Space for RamSpace {
     fn read(&self, block: u64, into: &mut [u8]) -> Answer<()> {
         self.with(|pages| {
             for (page, within, at, len) in parts(block, into.len()) {
                 let Some(out) = into.get_mut(at..at + len) else { continue };
-                let found = pages.get(&page).and_then(|page| page.get(within..within + len));
+                let found = pages.get(&page).and_then(|page| page.bytes.get(within..within + len));
                 match found {
                     Some(bytes) => out.copy_from_slice(bytes),
                     None => out.fill(0),
@@ -163,14 +181,36 @@ impl Space for RamSpace {
                     let reason = "there is no space".to_owned();
                     return Err(VolumeError { errno: Errno::ENOSPC, reason });
                 }
-                let place = pages.entry(page).or_insert_with(|| Box::new([0; PAGE as usize]));
+                let zeros = || Page { bytes: Box::new([0; PAGE as usize]), number: 0 };
+                let place = pages.entry(page).or_insert_with(zeros);
+                place.number = self.0.written.fetch_add(1, Ordering::Relaxed);
                 if let Some((to, from)) =
-                    place.get_mut(within..within + len).zip(bytes.get(at..at + len))
+                    place.bytes.get_mut(within..within + len).zip(bytes.get(at..at + len))
                 {
                     to.copy_from_slice(from);
                 }
             }
             Ok(())
+        })
+    }
+
+    fn look(&self, block: u64, count: u64) -> Answer<Option<Seen>> {
+        self.with(|pages| Ok(numbers(pages, block, count).map(Seen::new)))
+    }
+
+    fn write_over(&self, block: u64, bytes: &[u8], seen: &Seen, _is_kept: bool) -> Answer<bool> {
+        self.with(|pages| {
+            let now = numbers(pages, block, bytes.len() as u64 / BLOCK);
+            if now.is_none() || now.as_ref() != seen.get() {
+                return Ok(false);
+            }
+            self.note(pages, block / PER..block / PER + bytes.len() as u64 / PAGE, false);
+            for ((_, page), new) in pages.range_mut(block / PER..).zip(bytes.chunks(PAGE as usize))
+            {
+                page.bytes.copy_from_slice(new);
+                page.number = self.0.written.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(true)
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use conquest_flash::device::Device;
 use conquest_flash::{NewVolume, create};
 use conquest_format::volume::Arrangement;
-use conquest_fs::large::{Answer, Room, Space};
+use conquest_fs::large::{Answer, Room, Seen, Space};
 
 use super::machine::{answer, volumes};
 use crate::flash::crash::{Choice, crash};
@@ -89,6 +89,17 @@ impl Space for CutSpace {
 
     fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
         answer(self.volume().write(block, bytes))
+    }
+
+    fn look(&self, block: u64, count: u64) -> Answer<Option<Seen>> {
+        Ok(answer(self.volume().look_where(block, count))?.map(Seen::new))
+    }
+
+    fn write_over(&self, block: u64, bytes: &[u8], seen: &Seen, _is_kept: bool) -> Answer<bool> {
+        match seen.get() {
+            Some(seen) => answer(self.volume().write_over(block, bytes, seen)),
+            None => Ok(false),
+        }
     }
 
     fn trim(&self, block: u64, count: u64) -> Answer<()> {

@@ -11,7 +11,7 @@ use conquest_format::fs::chunk::BLOCKS_MIN;
 use conquest_format::geometry::Shape;
 use conquest_format::volume::Arrangement;
 use conquest_format::{Geometry, fs};
-use conquest_fs::large::{Answer, NewLarge, Room, Space};
+use conquest_fs::large::{Answer, NewLarge, Room, Seen, Space};
 use conquest_fs::names::New;
 use conquest_fs::{Error, FileSystem, NewFileSystem, VolumeError};
 use conquest_image::Image;
@@ -117,6 +117,22 @@ impl Space for VolumeSpace {
         let written = answer(self.volume.write(block, bytes));
         self.hook.call(self.process);
         written
+    }
+
+    fn look(&self, block: u64, count: u64) -> Answer<Option<Seen>> {
+        self.hook.call(self.process);
+        let seen = answer(self.volume.look_where(block, count))?.map(Seen::new);
+        self.hook.call(self.process);
+        Ok(seen)
+    }
+
+    fn write_over(&self, block: u64, bytes: &[u8], seen: &Seen, _is_kept: bool) -> Answer<bool> {
+        let done = match seen.get() {
+            Some(seen) => answer(self.volume.write_over(block, bytes, seen)),
+            None => Ok(false),
+        };
+        self.hook.call(self.process);
+        done
     }
 
     fn trim(&self, block: u64, count: u64) -> Answer<()> {
