@@ -63,7 +63,8 @@ impl RamSpace {
     #[must_use]
     pub fn copy(&self) -> RamSpace {
         let pages = self.0.pages.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        RamSpace(Arc::new(Shared { pages: Mutex::new(pages), ..Shared::default() }))
+        let written = AtomicU64::new(self.0.written.load(Ordering::Relaxed));
+        RamSpace(Arc::new(Shared { pages: Mutex::new(pages), written, ..Shared::default() }))
     }
 
     /// Another space with the same in it, and of which a power cut takes away what was not
@@ -175,7 +176,7 @@ impl Space for RamSpace {
         let capacity = self.0.capacity.load(Ordering::Relaxed) as usize;
         self.with(|pages| {
             let end = block + (bytes.len() as u64).div_ceil(BLOCK);
-            self.note(pages, block / (PAGE / BLOCK)..end.div_ceil(PAGE / BLOCK), false);
+            self.note(pages, block / PER..end.div_ceil(PER), false);
             for (page, within, at, len) in parts(block, bytes.len()) {
                 if capacity != 0 && !pages.contains_key(&page) && pages.len() >= capacity {
                     let reason = "there is no space".to_owned();
@@ -215,7 +216,7 @@ impl Space for RamSpace {
     }
 
     fn trim(&self, block: u64, count: u64) -> Answer<()> {
-        let per = PAGE / BLOCK;
+        let per = PER;
         self.with(|pages| {
             // Only whole pages are trimmed here, as no other range is.
             let range = block.div_ceil(per)..(block + count) / per;
@@ -238,14 +239,14 @@ impl Space for RamSpace {
     }
 
     fn room(&self) -> Answer<Room> {
-        let per = PAGE / BLOCK;
+        let per = PER;
         let used = self.pages() as u64 * per;
         let blocks = (self.0.capacity.load(Ordering::Relaxed) * per).max(used);
         Ok(Room { blocks, free: blocks - used })
     }
 
     fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
-        let per = PAGE / BLOCK;
+        let per = PER;
         self.with(|pages| {
             let mut run: Option<(u64, u64)> = None;
             for (&page, _) in pages.range(block / per..) {
