@@ -5,7 +5,9 @@
 
 mod store;
 
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use conquest_format::PAGE;
 use conquest_format::fs::chunk;
@@ -50,7 +52,7 @@ type Work = Box<dyn FnOnce() + Send>;
 #[derive(Clone, Default)]
 struct Visited {
     space: RamSpace,
-    work: Arc<Mutex<Option<(Moment, Work)>>>,
+    work: Arc<Mutex<Vec<(Moment, Work)>>>,
     /// How often cleaning moves all that is about to be written over.
     moves: Arc<Mutex<usize>>,
     /// How often something was to be written over, and was; and how often was written in a turn.
@@ -59,19 +61,22 @@ struct Visited {
 
 impl Visited {
     fn at(&self, moment: Moment, work: impl FnOnce() + Send + 'static) {
-        *self.work.lock().unwrap() = Some((moment, Box::new(work)));
+        self.work.lock().unwrap().push((moment, Box::new(work)));
     }
 
     fn come(&self, moment: Moment) {
-        let work = self.work.lock().unwrap().take_if(|(wanted, _)| *wanted == moment);
-        if let Some((_, work)) = work {
+        let mut works = self.work.lock().unwrap();
+        let found = works.iter().position(|(wanted, _)| *wanted == moment);
+        let work = found.map(|index| works.remove(index).1);
+        drop(works);
+        if let Some(work) = work {
             work();
         }
     }
 
-    /// Whether nobody has come by since.
+    /// Whether somebody has not come by since.
     fn is_waiting(&self) -> bool {
-        self.work.lock().unwrap().is_some()
+        !self.work.lock().unwrap().is_empty()
     }
 
     /// What was counted since the last look.
@@ -283,6 +288,15 @@ fn nobody_is_in_its_way() {
         expected[upto(at, 0) as usize..][..len as usize].fill(5);
     }
     assert!(store.get(file) == expected);
+    // Neither is what is behind the end, even if it is there still.
+    Op::Truncate(upto(10, 0)).run(&store, file);
+    Op::Truncate(upto(90, 0)).run(&store, file);
+    Op::Direct(upto(20, 0), PAGE, 6).run(&store, file);
+    assert_eq!(space.take_counts()[..2], [0, 0]);
+    expected.truncate(upto(90, 0) as usize);
+    expected[upto(10, 0) as usize..].fill(0);
+    expected[upto(20, 0) as usize..upto(21, 0) as usize].fill(6);
+    assert!(store.get(file) == expected);
     store.examine();
 }
 
@@ -382,18 +396,65 @@ fn it_is_removed_meanwhile() {
 
 /// Who brings a page into the core, to change a part of it, and is overtaken after he has read it.
 #[test]
-fn what_was_read_before_it_was_written_over_is_read_again() {
-    for write in [Op::Direct(upto(20, 0), PAGE, 2), Op::Put(upto(0, 0), upto(PAGES, 0), 2)] {
+fn what_was_read_before_it_was_changed_is_read_again() {
+    let all = upto(PAGES, 0);
+    let others = [
+        Op::Direct(upto(20, 0), PAGE, 2),
+        Op::Put(0, all, 2),
+        Op::Punch(upto(20, 0), PAGE),
+        Op::Zeros(upto(15, 0), upto(10, 0)),
+        Op::Put(upto(20, 10), 10, 2),
+    ];
+    for other in others {
         let (store, space, file) = hybrid();
         let its = Arc::clone(&store);
-        space.at(Moment::Read, move || write.run(&its, file));
+        space.at(Moment::Read, move || other.run(&its, file));
         let put = Op::Put(upto(20, 100), 50, 3);
         put.run(&store, file);
         assert!(!space.is_waiting());
-        assert_eq!(space.take_counts(), [1, 1, 0]);
-        let mut expected = vec![1; upto(PAGES, 0) as usize];
-        [write, put].into_iter().for_each(|op| op.model(&mut expected));
-        assert!(store.get(file) == expected, "{write:?}");
+        let mut expected = vec![1; all as usize];
+        [other, put].into_iter().for_each(|op| op.model(&mut expected));
+        assert!(store.get(file) == expected, "{other:?}");
+        store.examine();
+    }
+}
+
+/// Who has read a page, and is overtaken, but not by the record: he brings it into the core as it
+/// was, over what is there now, and it may be pushed before that record.
+#[test]
+fn what_was_read_before_it_was_written_over_does_not_come_back() {
+    let others: [&[Op]; 4] = [
+        &[],
+        &[Op::Push],
+        &[Op::Push, Op::Put(upto(20, 0), 60, 4), Op::Push],
+        &[Op::Push, Op::Direct(upto(20, 0), PAGE, 4)],
+    ];
+    for others in others {
+        let (store, space, file) = hybrid();
+        let (tell, is_written) = channel();
+        let (go, goes_on) = channel::<()>();
+        let (its, copy) = (Arc::clone(&store), space.clone());
+        let over = Op::Direct(upto(20, 0), PAGE, 2);
+        let (give, begun) = channel();
+        space.at(Moment::Read, move || {
+            copy.at(Moment::Written, move || {
+                tell.send(()).unwrap();
+                goes_on.recv().unwrap();
+            });
+            give.send(thread::spawn(move || over.run(&its, file))).unwrap();
+            is_written.recv().unwrap();
+        });
+        let put = Op::Put(upto(20, 100), 50, 3);
+        put.run(&store, file);
+        others.iter().for_each(|op| op.run(&store, file));
+        go.send(()).unwrap();
+        begun.recv().unwrap().join().unwrap();
+        assert!(!space.is_waiting());
+        let all = [&[put], others].concat();
+        let found = store.get(file);
+        assert!(outcomes(over, &all).contains(&found), "{others:?}");
+        Op::Push.run(&store, file);
+        assert!(store.get(file) == found, "{others:?}, pushed");
         store.examine();
     }
 }
