@@ -375,7 +375,7 @@ fn large_files_are_rescued_as_they_are() {
         let files = store.files().unwrap();
         let mut expected = BTreeMap::new();
         for (file, bytes) in found(&files) {
-            let id = files.metadata(&name(file)).unwrap().id();
+            let id = files.metadata(name(file)).unwrap().id();
             store.fs().push(id, Wait::Forever).unwrap();
             let placed = store.fs().placement(id, THRESHOLD).unwrap();
             if placed.stays == Stays::OnVolume && store.fs().stat(id).unwrap().blocks > 0 {
@@ -394,7 +394,8 @@ fn large_files_are_rescued_as_they_are() {
             // A hole at the end is in no label.
             let len = found.len().max(bytes.len());
             let mut bytes = bytes;
-            (found.resize(len, 0), bytes.resize(len, 0));
+            found.resize(len, 0);
+            bytes.resize(len, 0);
             assert!(found == bytes, "seed {seed}, inode {inode}");
             rescued += 1;
         }

@@ -15,6 +15,7 @@ use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::large::{Answer, NewLarge, Room, Seen, Space};
 use conquest_fs::locks::Wait;
 use conquest_fs::names::Removal;
+use conquest_fs::placement::Form;
 use conquest_fs::{Error, FileId, NewFileSystem};
 use conquest_testkit::files::{RamSpace, root_user};
 use store::{NEW, Store};
@@ -388,6 +389,46 @@ fn it_is_removed_meanwhile() {
                 let found = store.get(other);
                 assert!(found == vec![1; upto(PAGES, 0) as usize], "{moment:?}, {trims}");
                 store.trim_chunks().unwrap();
+            }
+            store.examine();
+        }
+    }
+}
+
+/// It moves back to the core, and its chunk is another file's then; or its own once more.
+#[test]
+fn it_moves_back_meanwhile() {
+    for moment in MOMENTS {
+        for (trims, grows) in [(false, false), (true, false), (true, true)] {
+            let (store, space, file) = hybrid();
+            let its = Arc::clone(&store);
+            space.at(moment, move || {
+                Op::Truncate(upto(30, 5)).run(&its, file);
+                assert_ne!(its.placement(file, THRESHOLD).unwrap().form, Form::Large);
+                if trims {
+                    its.trim_chunks().unwrap();
+                }
+                match grows {
+                    true => Op::Put(upto(20, 0), upto(80, 0), 7).run(&its, file),
+                    false => drop(pushed(&its, "other")),
+                }
+            });
+            let told = format!("{moment:?}, {trims}, {grows}");
+            Op::Direct(FIRST * PAGE, 4 * PAGE, 2).run(&store, file);
+            assert!(!space.is_waiting(), "{told}");
+            let mut expected = vec![1; upto(30, 5) as usize];
+            if grows {
+                expected.resize(upto(100, 0) as usize, 7);
+                expected[upto(20, 0) as usize..].fill(7);
+            }
+            expected[upto(FIRST, 0) as usize..][..upto(4, 0) as usize].fill(2);
+            assert!(store.get(file) == expected, "{told}");
+            Op::Push.run(&store, file);
+            store.trim_chunks().unwrap();
+            assert!(store.get(file) == expected, "{told}");
+            if !grows {
+                let other = store.find_name("other");
+                assert!(store.get(other) == vec![1; upto(PAGES, 0) as usize], "{told}");
             }
             store.examine();
         }
