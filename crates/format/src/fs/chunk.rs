@@ -224,12 +224,12 @@ mod tests {
 
     #[test]
     fn writes_over_what_is_there_are_counted_below_the_steps() {
-        let begin = 1 << 40 | 5 * VERSION_STEP;
+        let begin = LIFE + 5 * VERSION_STEP;
         let (over, next) = (written_over(begin), stepped(begin));
-        assert_eq!((over, next), (begin + 1, 1 << 40 | 6 * VERSION_STEP));
+        assert_eq!((over, next), (begin + 1, LIFE + 6 * VERSION_STEP));
         assert!(is_same_step(begin, over) && is_same_step(over, begin));
         assert!(!is_same_step(begin, next) && !is_same_step(over, next));
-        assert!(!is_same_step(begin, 2 << 40 | 5 * VERSION_STEP));
+        assert!(!is_same_step(begin, 2 * LIFE + 5 * VERSION_STEP));
         // What was counted stays.
         assert_eq!(stepped(over), next + 1);
         // Neither does it come to where it was: not even the last one that can be counted.
