@@ -6,71 +6,23 @@
 
 mod store;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use conquest_format::PAGE;
 use conquest_format::fs::chunk;
 use conquest_fs::content::{Allocate, Seek, WriteAt};
-use conquest_fs::large::{Answer, NewLarge, Room, Space};
+use conquest_fs::large::NewLarge;
 use conquest_fs::locks::Wait;
 use conquest_fs::names::Removal;
 use conquest_fs::placement::{Form, Stays, THRESHOLD};
 use conquest_fs::xattr::Setting;
 use conquest_fs::{Errno, FileId, NewFileSystem};
-use conquest_testkit::files::{RamSpace, root_user};
+use conquest_testkit::files::{Moment, Visited, root_user};
 use store::{NEW, Store, refused};
 
 /// Bytes above which files are large.
 const LIMIT: u64 = 16 * PAGE;
 const LEN: usize = 100 * PAGE as usize;
-
-type Work = Box<dyn FnOnce() + Send>;
-
-/// A space in which others do something before and after the next read, and before the next write.
-#[derive(Clone, Default)]
-struct Visited {
-    space: RamSpace,
-    before_read: Arc<Mutex<Option<Work>>>,
-    after_read: Arc<Mutex<Option<Work>>>,
-    before_write: Arc<Mutex<Option<Work>>>,
-}
-
-fn set(place: &Mutex<Option<Work>>, work: impl FnOnce() + Send + 'static) {
-    *place.lock().unwrap() = Some(Box::new(work));
-}
-
-fn call(place: &Mutex<Option<Work>>) {
-    let work = place.lock().unwrap().take();
-    if let Some(work) = work {
-        work();
-    }
-}
-
-impl Space for Visited {
-    fn read(&self, block: u64, into: &mut [u8]) -> Answer<()> {
-        call(&self.before_read);
-        self.space.read(block, into)?;
-        call(&self.after_read);
-        Ok(())
-    }
-
-    fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
-        call(&self.before_write);
-        self.space.write(block, bytes)
-    }
-
-    fn trim(&self, block: u64, count: u64) -> Answer<()> {
-        self.space.trim(block, count)
-    }
-
-    fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
-        self.space.allocated(block, count)
-    }
-
-    fn room(&self) -> Answer<Room> {
-        self.space.room()
-    }
-}
 
 fn hybrid() -> (Arc<Store>, Visited) {
     let large = NewLarge { threshold: LIMIT, chunk_blocks: chunk::BLOCKS_MIN };
@@ -218,7 +170,7 @@ fn while_somebody_is_at_the_chunk_it_stays() {
     let file = pushed(&store, "file", &bytes(1));
     store.put(file, 2 * PAGE, &[5; PAGE as usize]);
     let others = Arc::clone(&store);
-    set(&space.before_write, move || cut(&others, file, 4 * PAGE));
+    space.at(Moment::Write, move || cut(&others, file, 4 * PAGE));
     store.push(file, Wait::Forever).unwrap();
     assert_eq!(form(&store, file), Form::Large);
     let mut expected = bytes(1);
@@ -239,7 +191,7 @@ fn what_is_written_meanwhile_is_there() {
         let file = pushed(&store, "file", &bytes(1));
         let others = Arc::clone(&store);
         let at = if grows { 20 * PAGE } else { PAGE };
-        set(&space.before_read, move || others.put(file, at, &[5; PAGE as usize]));
+        space.at(Moment::Read, move || others.put(file, at, &[5; PAGE as usize]));
         cut(&store, file, 4 * PAGE);
         let mut expected = bytes(1);
         expected.truncate(4 * PAGE as usize);
@@ -273,7 +225,7 @@ fn what_has_space_behind_its_end_stays() {
     let (store, space) = hybrid();
     let file = pushed(&store, "file", &bytes(1));
     let others = Arc::clone(&store);
-    set(&space.before_read, move || {
+    space.at(Moment::Read, move || {
         let keep = Allocate::Space { keeps_size: true };
         let who = root_user();
         // It waits for its turn, so it is done by somebody else.
@@ -297,12 +249,12 @@ fn a_reader_never_sees_what_another_file_has_in_the_same_chunk() {
     let (store, space) = hybrid();
     let file = pushed(&store, "file", &bytes(1));
     let (one, two) = (Arc::clone(&store), Arc::clone(&store));
-    set(&space.before_read, move || {
+    space.at(Moment::Read, move || {
         cut(&one, file, 0);
         one.trim_chunks().unwrap();
         pushed(&one, "other", &bytes(5));
     });
-    set(&space.after_read, move || {
+    space.at(Moment::HasRead, move || {
         two.remove(&root_user(), two.root(), b"other", Removal::File).unwrap();
         two.trim_chunks().unwrap();
         two.put(file, 0, &bytes(2));
@@ -322,7 +274,7 @@ fn what_another_file_has_to_be_pushed_stays_due() {
     let file = unpushed(&store, "file", 1);
     unpushed(&store, "first on the list", 2);
     let others = Arc::clone(&store);
-    set(&space.before_write, move || {
+    space.at(Moment::Write, move || {
         cut(&others, file, 0);
         others.trim_chunks().unwrap();
         unpushed(&others, "other", 3);
@@ -342,7 +294,7 @@ fn allocating_for_a_file_that_moves_meanwhile_is_done_in_the_core() {
     let file = pushed(&store, "file", &bytes(1));
     let others = Arc::clone(&store);
     // Bringing in the page at the edge is the first read.
-    set(&space.before_read, move || cut(&others, file, 3 * PAGE));
+    space.at(Moment::Read, move || cut(&others, file, 3 * PAGE));
     store.allocate(&root_user(), file, Allocate::Hole, PAGE / 2, 90 * PAGE).unwrap();
     let mut expected = bytes(1);
     expected.truncate(3 * PAGE as usize);

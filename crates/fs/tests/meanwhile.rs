@@ -7,20 +7,20 @@
 mod store;
 
 use std::io::IoSlice;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use conquest_format::PAGE;
 use conquest_format::fs::chunk;
 use conquest_format::inode::flag;
 use conquest_fs::content::{Allocate, WriteAt};
-use conquest_fs::large::{Answer, NewLarge, Room, Space};
+use conquest_fs::large::NewLarge;
 use conquest_fs::locks::Wait;
 use conquest_fs::names::Removal;
 use conquest_fs::open::Whence;
 use conquest_fs::open::share::Status;
 use conquest_fs::placement::Form;
 use conquest_fs::{Errno, Error, FileId, NewFileSystem};
-use conquest_testkit::files::{RamSpace, root_user};
+use conquest_testkit::files::{Counts, Moment, Visited, root_user};
 use store::{NEW, Store, refused};
 
 /// Bytes above which files are large; a write of as many may go to the volume at once.
@@ -28,78 +28,18 @@ const THRESHOLD: u64 = 64 * PAGE;
 /// Bytes of a write that goes to the volume at once.
 const LONG: usize = 70 * PAGE as usize;
 
-type Work = Box<dyn FnOnce() + Send>;
-
-/// A space in whose next write, or trim, others do something.
-#[derive(Clone, Default)]
-struct Visited {
-    space: RamSpace,
-    work: Arc<Mutex<Option<Work>>>,
-    trimming: Arc<Mutex<Option<Work>>>,
-    /// Bytes that were read and written past what is kept in memory.
-    once: Arc<Mutex<[usize; 2]>>,
-}
-
-impl Visited {
-    fn meanwhile(&self, work: impl FnOnce() + Send + 'static) {
-        *self.work.lock().unwrap() = Some(Box::new(work));
-    }
-
-    /// Bytes that were read and written past what is kept in memory since the last look.
-    fn take_once(&self) -> [usize; 2] {
-        std::mem::take(&mut *self.once.lock().unwrap())
-    }
-
-    /// Whether nobody has come by since.
-    fn is_waiting(&self) -> bool {
-        self.work.lock().unwrap().is_some()
-    }
-}
-
-impl Space for Visited {
-    fn read(&self, block: u64, into: &mut [u8]) -> Answer<()> {
-        self.space.read(block, into)
-    }
-
-    fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
-        let work = self.work.lock().unwrap().take();
-        if let Some(work) = work {
-            work();
-        }
-        self.space.write(block, bytes)
-    }
-
-    fn read_once(&self, block: u64, into: &mut [u8]) -> Answer<()> {
-        self.once.lock().unwrap()[0] += into.len();
-        self.read(block, into)
-    }
-
-    fn write_once(&self, block: u64, bytes: &[u8]) -> Answer<()> {
-        self.once.lock().unwrap()[1] += bytes.len();
-        self.write(block, bytes)
-    }
-
-    fn trim(&self, block: u64, count: u64) -> Answer<()> {
-        let work = self.trimming.lock().unwrap().take();
-        if let Some(work) = work {
-            work();
-        }
-        self.space.trim(block, count)
-    }
-
-    fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
-        self.space.allocated(block, count)
-    }
-
-    fn room(&self) -> Answer<Room> {
-        self.space.room()
-    }
-}
-
 fn hybrid() -> (Arc<Store>, Visited) {
     let large = NewLarge { threshold: THRESHOLD, chunk_blocks: chunk::BLOCKS_MIN };
     let (new, space) = (NewFileSystem { large: Some(large), ..NEW }, Visited::default());
+    // Or it would be without a turn.
+    space.blind();
     (Arc::new(Store::with_space(8, &new, Box::new(space.clone()))), space)
+}
+
+/// Bytes that were read and written past what is kept in memory since the last look.
+fn once(space: &Visited) -> [usize; 2] {
+    let Counts { read_once, written_once, .. } = space.take_counts();
+    [read_once, written_once]
 }
 
 /// A file of `pages` pages, all on the volume.
@@ -128,7 +68,7 @@ fn who_may_not_changes_nothing_on_the_volume() {
     let file = pushed(&store, "file", 100);
     store.set_flags(&root_user(), file, flag::IMMUTABLE, None).unwrap();
     for at in [0, 60 * PAGE] {
-        space.meanwhile(|| panic!("something is written"));
+        space.at(Moment::Write, || panic!("something is written"));
         let written = store.write(&root_user(), file, WriteAt::Offset(at), &[2; LONG]);
         assert_eq!(refused(written), Errno::EPERM);
     }
@@ -160,7 +100,7 @@ fn who_shares_the_position_and_moves_it_comes_first() {
     let open = Arc::new(store.open_path(who, "file", libc::O_RDWR).unwrap());
     let (others, its) = (Arc::clone(&store), Arc::clone(&open));
     let to = 200 * PAGE;
-    space.meanwhile(move || {
+    space.at(Moment::Write, move || {
         assert_eq!(others.seek_to(&its, to as i64, Whence::Start).unwrap(), to);
     });
     assert_eq!(store.write_next(who, &open, &[2; LONG]).unwrap(), LONG);
@@ -178,7 +118,7 @@ fn what_is_appended_comes_behind_what_another_one_has_appended_meanwhile() {
     let (store, space) = hybrid();
     let file = pushed(&store, "file", 100);
     let others = Arc::clone(&store);
-    space.meanwhile(move || {
+    space.at(Moment::Write, move || {
         others.write(&root_user(), file, WriteAt::End, &[3; 100]).unwrap();
     });
     let written = store.write(&root_user(), file, WriteAt::End, &[2; LONG]).unwrap();
@@ -196,7 +136,7 @@ fn what_is_cut_off_meanwhile_is_written_all_the_same() {
         let (store, space) = hybrid();
         let file = pushed(&store, "file", 100);
         let others = Arc::clone(&store);
-        space.meanwhile(move || others.truncate(&root_user(), file, size).unwrap());
+        space.at(Moment::Write, move || others.truncate(&root_user(), file, size).unwrap());
         store.put(file, 20 * PAGE, &[2; LONG]);
         assert!(!space.is_waiting());
         // The size was cut off before, or behind.
@@ -215,7 +155,7 @@ fn a_page_of_which_another_one_has_written_a_part_is_the_newer_one_as_a_whole() 
         let (store, space) = hybrid();
         let file = pushed(&store, "file", 100);
         let others = Arc::clone(&store);
-        space.meanwhile(move || others.put(file, page * PAGE + 7, &[3; 9]));
+        space.at(Moment::Write, move || others.put(file, page * PAGE + 7, &[3; 9]));
         store.put(file, 0, &[2; LONG]);
         assert!(!space.is_waiting());
         let mut expected = vec![2; LONG];
@@ -253,7 +193,7 @@ fn of_what_is_pushed_only_what_is_changed_meanwhile_stays_in_the_core() {
     let before = store.pages(file);
     assert!((140..143).contains(&before), "{before}");
     let others = Arc::clone(&store);
-    space.meanwhile(move || others.put(file, 17 * PAGE + 5, &[3; 9]));
+    space.at(Moment::Write, move || others.put(file, 17 * PAGE + 5, &[3; 9]));
     store.push(file, Wait::No).unwrap();
     assert!(!space.is_waiting());
     let mut expected = vec![2; 40 * PAGE as usize];
@@ -283,7 +223,7 @@ fn whole_pages_of_large_files_that_are_opened_so_go_to_the_volume_at_once() {
     // Where, how much, and how much of that goes past.
     let mut write = |at: u64, value: u8, [len, past]: [usize; 2]| {
         assert_eq!(store.write_at(who, &open, at, &vec![value; len]).unwrap(), len);
-        assert_eq!(space.take_once(), [0, past]);
+        assert_eq!(once(&space), [0, past]);
         expected[at as usize..at as usize + len].fill(value);
     };
     // Also below the threshold, as the file is large.
@@ -300,7 +240,7 @@ fn whole_pages_of_large_files_that_are_opened_so_go_to_the_volume_at_once() {
         assert_eq!(store.read_at(&open, at * PAGE, &mut out).unwrap(), page);
         let at = at as usize * page;
         assert!(out == expected[at..at + page]);
-        assert_eq!(space.take_once(), [past, 0]);
+        assert_eq!(once(&space), [past, 0]);
     };
     read(3, 0);
     set(true);
@@ -313,7 +253,7 @@ fn whole_pages_of_large_files_that_are_opened_so_go_to_the_volume_at_once() {
     // Of one buffer it is the same write.
     let one = [IoSlice::new(&[8; 2 * PAGE as usize])];
     assert_eq!(store.write_vector(who, &open, Some(PAGE), &one, 0).unwrap(), 2 * page);
-    assert_eq!(space.take_once(), [0, 2 * page]);
+    assert_eq!(once(&space), [0, 2 * page]);
     store.close(&open).unwrap();
     store.examine();
 }
@@ -327,7 +267,7 @@ fn small_files_are_as_ever_whoever_opens_them_so() {
     assert_eq!(store.write_at(who, &open, PAGE, &[2; PAGE as usize]).unwrap() as u64, PAGE);
     assert_eq!(store.placement(file, THRESHOLD).unwrap().form, Form::Extent);
     assert_eq!(store.read_at(&open, PAGE, &mut [0; PAGE as usize]).unwrap() as u64, PAGE);
-    assert_eq!(space.take_once(), [0, 0]);
+    assert_eq!(once(&space), [0, 0]);
     store.close(&open).unwrap();
     store.examine();
 }
@@ -339,7 +279,7 @@ fn what_is_pushed_of_a_file_that_is_removed_meanwhile_is_in_no_other_file() {
     let (store, space) = hybrid();
     let file = pushed(&store, "file", 100);
     store.put(file, 17 * PAGE, &vec![2; 8 * PAGE as usize]);
-    space.meanwhile(another_in_its_place(&store));
+    space.at(Moment::Write, another_in_its_place(&store));
     assert!(matches!(store.push(file, Wait::Forever), Err(Error::Stale)));
     assert!(!space.is_waiting());
     is_whole(&store);
@@ -351,9 +291,9 @@ fn what_is_trimmed_of_a_file_that_is_removed_meanwhile_is_in_no_other_file() {
     let (store, space) = hybrid();
     let file = pushed(&store, "file", 100);
     store.truncate(&root_user(), file, 70 * PAGE).unwrap();
-    *space.trimming.lock().unwrap() = Some(Box::new(another_in_its_place(&store)));
+    space.at(Moment::Trim, another_in_its_place(&store));
     store.trim_chunks().unwrap();
-    assert!(space.trimming.lock().unwrap().is_none());
+    assert!(!space.is_waiting());
     is_whole(&store);
 }
 

@@ -5,19 +5,19 @@
 
 mod store;
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use conquest_format::PAGE;
 use conquest_format::fs::chunk;
 use conquest_fs::content::{Allocate, WriteAt};
-use conquest_fs::large::{Answer, NewLarge, Room, Seen, Space};
+use conquest_fs::large::NewLarge;
 use conquest_fs::locks::Wait;
 use conquest_fs::names::Removal;
 use conquest_fs::placement::Form;
 use conquest_fs::{Error, FileId, NewFileSystem};
-use conquest_testkit::files::{RamSpace, root_user};
+use conquest_testkit::files::{Counts, Moment, Visited, root_user};
 use store::{NEW, Store};
 
 /// Bytes above which files are large.
@@ -26,121 +26,8 @@ const THRESHOLD: u64 = 64 * PAGE;
 const PAGES: u64 = 100;
 const FIRST: u64 = 20;
 
-/// When others come by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Moment {
-    /// Before it is looked where pages are.
-    Look,
-    /// Behind that, before it is looked at the file again.
-    Looked,
-    /// Before they are written over.
-    Write,
-    /// Behind that, before the record.
-    Written,
-    /// When something was read.
-    Read,
-    /// Before something is written in a turn.
-    Turn,
-    /// Before something is trimmed.
-    Trim,
-}
-
-const MOMENTS: [Moment; 4] = [Moment::Look, Moment::Looked, Moment::Write, Moment::Written];
-
-type Work = Box<dyn FnOnce() + Send>;
-
-/// A space in which others come by.
-#[derive(Clone, Default)]
-struct Visited {
-    space: RamSpace,
-    work: Arc<Mutex<Vec<(Moment, Work)>>>,
-    /// How often cleaning moves all that is about to be written over.
-    moves: Arc<Mutex<usize>>,
-    /// How often something was to be written over, and was; and how often was written in a turn.
-    counts: Arc<Mutex<[usize; 3]>>,
-}
-
-impl Visited {
-    fn at(&self, moment: Moment, work: impl FnOnce() + Send + 'static) {
-        self.work.lock().unwrap().push((moment, Box::new(work)));
-    }
-
-    fn come(&self, moment: Moment) {
-        let mut works = self.work.lock().unwrap();
-        let found = works.iter().position(|(wanted, _)| *wanted == moment);
-        let work = found.map(|index| works.remove(index).1);
-        drop(works);
-        if let Some(work) = work {
-            work();
-        }
-    }
-
-    /// Whether somebody has not come by since.
-    fn is_waiting(&self) -> bool {
-        !self.work.lock().unwrap().is_empty()
-    }
-
-    /// What was counted since the last look.
-    fn take_counts(&self) -> [usize; 3] {
-        std::mem::take(&mut *self.counts.lock().unwrap())
-    }
-
-    fn count(&self, which: usize) {
-        self.counts.lock().unwrap()[which] += 1;
-    }
-}
-
-impl Space for Visited {
-    fn read(&self, block: u64, into: &mut [u8]) -> Answer<()> {
-        self.space.read(block, into)?;
-        self.come(Moment::Read);
-        Ok(())
-    }
-
-    fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
-        self.come(Moment::Turn);
-        self.count(2);
-        self.space.write(block, bytes)
-    }
-
-    fn look(&self, block: u64, count: u64) -> Answer<Option<Seen>> {
-        self.come(Moment::Look);
-        let seen = self.space.look(block, count)?;
-        self.come(Moment::Looked);
-        Ok(seen)
-    }
-
-    fn write_over(&self, block: u64, bytes: &[u8], seen: &Seen, is_kept: bool) -> Answer<bool> {
-        self.come(Moment::Write);
-        let is_moved = self.moves.lock().unwrap().checked_sub(1);
-        if let Some(left) = is_moved {
-            *self.moves.lock().unwrap() = left;
-            let mut same = vec![0; bytes.len()];
-            self.space.read(block, &mut same)?;
-            self.space.write(block, &same)?;
-        }
-        self.count(0);
-        let is_done = self.space.write_over(block, bytes, seen, is_kept)?;
-        if is_done {
-            self.count(1);
-            self.come(Moment::Written);
-        }
-        Ok(is_done)
-    }
-
-    fn trim(&self, block: u64, count: u64) -> Answer<()> {
-        self.come(Moment::Trim);
-        self.space.trim(block, count)
-    }
-
-    fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
-        self.space.allocated(block, count)
-    }
-
-    fn room(&self) -> Answer<Room> {
-        self.space.room()
-    }
-}
+/// When others come by, who do something to the file.
+const MOMENTS: [Moment; 4] = [Moment::Look, Moment::HasLooked, Moment::Over, Moment::WasOver];
 
 /// A store with a file of pages that the volume has, none of which the core has.
 fn hybrid() -> (Arc<Store>, Visited, FileId) {
@@ -148,8 +35,14 @@ fn hybrid() -> (Arc<Store>, Visited, FileId) {
     let (new, space) = (NewFileSystem { large: Some(large), ..NEW }, Visited::default());
     let store = Arc::new(Store::with_space(8, &new, Box::new(space.clone())));
     let file = pushed(&store, "file");
-    space.take_counts();
+    counts(&space);
     (store, space, file)
+}
+
+/// How often something was to be written over, and was; and how often was written in a turn.
+fn counts(space: &Visited) -> [usize; 3] {
+    let Counts { tried, done, written, .. } = space.take_counts();
+    [tried, done, written]
 }
 
 fn pushed(store: &Store, name: &str) -> FileId {
@@ -267,21 +160,21 @@ fn nobody_is_in_its_way() {
     let before = (store.stamps(file), store.pages(file));
     store.pass(1000);
     Op::Direct(FIRST * PAGE, PAGE, 2).run(&store, file);
-    assert_eq!(space.take_counts(), [1, 1, 0]);
+    assert_eq!(counts(&space), [1, 1, 0]);
     Op::Put(0, upto(PAGES, 0), 3).run(&store, file);
-    assert_eq!(space.take_counts(), [1, 1, 0]);
+    assert_eq!(counts(&space), [1, 1, 0]);
     assert_eq!(store.pages(file), before.1);
     assert!(before.0.iter().zip(store.stamps(file)).all(|(before, now)| *before < now));
     assert!(store.get(file) == vec![3; upto(PAGES, 0) as usize]);
     // What begins with whole pages: these only.
     Op::Direct(0, upto(2, 100), 4).run(&store, file);
-    assert_eq!(space.take_counts(), [1, 1, 0]);
+    assert_eq!(counts(&space), [1, 1, 0]);
     // What has no space, is behind the size, is not all of a page, or is in the core, is not
     // there to be written over.
     Op::Punch(upto(50, 0), PAGE).run(&store, file);
     for (at, len) in [(48, 4 * PAGE), (98, 3 * PAGE), (101, 100), (2, PAGE)] {
         Op::Direct(upto(at, 0), len, 5).run(&store, file);
-        assert_eq!(space.take_counts()[..2], [0, 0], "page {at}");
+        assert_eq!(counts(&space)[..2], [0, 0], "page {at}");
     }
     let mut expected = vec![3; upto(101, 100) as usize];
     expected[..upto(2, 0) as usize].fill(4);
@@ -293,7 +186,7 @@ fn nobody_is_in_its_way() {
     Op::Truncate(upto(10, 0)).run(&store, file);
     Op::Truncate(upto(90, 0)).run(&store, file);
     Op::Direct(upto(20, 0), PAGE, 6).run(&store, file);
-    assert_eq!(space.take_counts()[..2], [0, 0]);
+    assert_eq!(counts(&space)[..2], [0, 0]);
     expected.truncate(upto(90, 0) as usize);
     expected[upto(10, 0) as usize..].fill(0);
     expected[upto(20, 0) as usize..upto(21, 0) as usize].fill(6);
@@ -449,7 +342,7 @@ fn what_was_read_before_it_was_changed_is_read_again() {
     for other in others {
         let (store, space, file) = hybrid();
         let its = Arc::clone(&store);
-        space.at(Moment::Read, move || other.run(&its, file));
+        space.at(Moment::HasRead, move || other.run(&its, file));
         let put = Op::Put(upto(20, 100), 50, 3);
         put.run(&store, file);
         assert!(!space.is_waiting());
@@ -477,8 +370,8 @@ fn what_was_read_before_it_was_written_over_does_not_come_back() {
         let (its, copy) = (Arc::clone(&store), space.clone());
         let over = Op::Direct(upto(20, 0), PAGE, 2);
         let (give, begun) = channel();
-        space.at(Moment::Read, move || {
-            copy.at(Moment::Written, move || {
+        space.at(Moment::HasRead, move || {
+            copy.at(Moment::WasOver, move || {
                 tell.send(()).unwrap();
                 goes_on.recv().unwrap();
             });
@@ -511,23 +404,23 @@ fn others_go_on_while_it_is_written_over() {
         (store, space, file)
     };
     // Pushing takes what it has pushed out of the core.
-    let (store, space, file) = begin(Moment::Turn);
+    let (store, space, file) = begin(Moment::Write);
     Op::Put(upto(50, 0), upto(3, 0), 3).run(&store, file);
     Op::Push.run(&store, file);
-    assert_eq!(space.take_counts(), [1, 1, 1]);
+    assert_eq!(counts(&space), [1, 1, 1]);
     assert_eq!(store.pages(file), PAGES);
     store.examine();
     // What is trimmed needs not be trimmed again.
     let (store, space, file) = begin(Moment::Trim);
     Op::Truncate(upto(90, 0)).run(&store, file);
     assert_eq!(store.trim_chunks().unwrap(), 1);
-    assert_eq!((space.take_counts(), store.trim_chunks().unwrap()), ([1, 1, 0], 0));
+    assert_eq!((counts(&space), store.trim_chunks().unwrap()), ([1, 1, 0], 0));
     assert_eq!(store.pages(file), 90);
     store.examine();
     // What is written behind the end counts.
-    let (store, space, file) = begin(Moment::Turn);
+    let (store, space, file) = begin(Moment::Write);
     Op::Put(upto(PAGES, 0), upto(70, 0), 3).run(&store, file);
-    assert_eq!(space.take_counts(), [1, 1, 1]);
+    assert_eq!(counts(&space), [1, 1, 1]);
     assert_eq!(store.pages(file), PAGES + 70);
     let found = store.get(file);
     assert!(found[upto(20, 0) as usize..upto(24, 0) as usize].iter().all(|byte| *byte == 2));
@@ -539,18 +432,18 @@ fn others_go_on_while_it_is_written_over() {
 #[test]
 fn it_is_not_tried_for_ever() {
     let (store, space, file) = hybrid();
-    *space.moves.lock().unwrap() = usize::MAX;
+    space.move_times(usize::MAX);
     let write = Op::Direct(upto(20, 0), upto(4, 0), 2);
     write.run(&store, file);
-    assert_eq!(space.take_counts(), [3, 0, 1]);
+    assert_eq!(counts(&space), [3, 0, 1]);
     let mut expected = vec![1; upto(PAGES, 0) as usize];
     write.model(&mut expected);
     assert!(store.get(file) == expected);
     // Once does no harm.
-    *space.moves.lock().unwrap() = 1;
+    space.move_times(1);
     let over = Op::Direct(upto(21, 0), upto(1, 0), 3);
     over.run(&store, file);
-    assert_eq!(space.take_counts(), [2, 1, 0]);
+    assert_eq!(counts(&space), [2, 1, 0]);
     over.model(&mut expected);
     assert!(store.get(file) == expected);
     store.examine();

@@ -4,6 +4,7 @@
 mod operation;
 mod space;
 mod tree;
+mod visited;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use conquest_pm::{Core, Options};
 pub use operation::{FILLERS, ON_FULL, OPERATIONS, Op, content, root_user};
 pub use space::RamSpace;
 pub use tree::{LISTING, describe};
+pub use visited::{Counts, Moment, Visited};
 
 use crate::scenario::SimMemory;
 use crate::{DyingMemory, Image, RecordingMemory, SimHost, World};
