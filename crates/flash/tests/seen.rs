@@ -248,6 +248,33 @@ fn what_cleaning_has_moved_is_not_written_over_before_it_is_seen_again() {
     assert_eq!(volume.check().unwrap(), []);
 }
 
+/// A segment is begun anew, and the unit is written to the very place where it was.
+#[test]
+fn what_comes_back_to_its_place_is_not_what_was_seen() {
+    let volume = recovered(&device(64));
+    let mut model = Model::default();
+    write(&volume, &mut model, 0, 1, 0);
+    let (mut all, mut came_back) = (Vec::new(), 0);
+    for round in 1..60 {
+        for number in 0..70 {
+            all.push(look(&volume, 0, 1).unwrap());
+            write(&volume, &mut model, 0, 1, 100 * round + number);
+            volume.flush().unwrap();
+        }
+        let place = |seen: &Seen| {
+            let told = format!("{seen:?}");
+            told.split_once("Some((").unwrap().1.split_once(',').unwrap().0.to_owned()
+        };
+        let now = place(&look(&volume, 0, 1).unwrap());
+        for seen in all.iter().filter(|seen| place(seen) == now) {
+            came_back += 1;
+            assert!(!write_over(&volume, &mut model, (0, 1), 9, seen), "round {round}");
+        }
+    }
+    assert!(came_back > 0);
+    model.compare(&volume, PER, "written");
+}
+
 /// Also one who has another volume with the same index.
 #[test]
 fn who_comes_in_between_wins() {

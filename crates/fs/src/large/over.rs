@@ -112,3 +112,29 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         Ok(now.is_some_and(|now| placed.is_still(now.at, &now.chunk)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use conquest_format::fs::chunk::{stepped, written_over};
+
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_the_same_one_until_something_is_done_to_it_in_a_turn() {
+        let (number, inode, generation, version) = (70, 5, 9, 1 << 40 | 3 << 20);
+        let (list, end, allocated) = (0, 100, 100);
+        let chunk = Chunk { number, list, inode, generation, end, allocated, version };
+        let at = Offset::new(0x4440);
+        let placed = Placed { at, chunk };
+        let others = [
+            Chunk { number: 71, ..chunk },
+            Chunk { inode: 6, ..chunk },
+            Chunk { generation: 10, ..chunk },
+            Chunk { version: stepped(version), ..chunk },
+            Chunk { version: version + (1 << 40), ..chunk },
+        ];
+        assert!(others.iter().all(|other| !placed.is_still(at, other)));
+        assert!(placed.is_still(at, &chunk) && !placed.is_still(at.plus(64), &chunk));
+        assert!(placed.is_still(at, &Chunk { list: 1, version: written_over(version), ..chunk }));
+    }
+}
