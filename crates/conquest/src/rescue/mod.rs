@@ -4,8 +4,8 @@
 //!
 //! | on the volume | the core was | what there is |
 //! | --- | --- | --- |
-//! | the image of a core | logged | all, as of the last epoch that is durable: a store ([`store`]) |
-//! | a mark | on persistent memory or a battery | data of large files, by numbers ([`files`]) |
+//! | the image of a core | logged | all, as of the last epoch that is durable: a store (`store`) |
+//! | a mark | on persistent memory or a battery | data of large files, by numbers (`files`) |
 //!
 //! Nothing is done to the volume but what opening it does; that of a store is from then on the
 //! volume of the one that was made.
