@@ -35,8 +35,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Writes `pieces` to room of their own: to which, in their order.
     pub(crate) fn write_pieces(&self, pieces: &[Piece<'_>]) -> Result<Vec<Placed<'_, M, H>>> {
         let mut writes = self.writes();
-        // One by itself need not be copied.
-        if pieces.len() > 1 && writes.can_be() {
+        // What is one request need not be copied. One of several segments is several requests.
+        let segment = (self.layout.segment * self.layout.unit) as usize;
+        let is_one = matches!(pieces, [piece] if piece.bytes.len() <= segment);
+        if !is_one && writes.can_be() {
             return self.write_side_by_side(&mut writes, pieces);
         }
         let mut placed = Vec::new();

@@ -326,6 +326,29 @@ fn large_writes_are_written_side_by_side_where_they_can_be() {
     assert!(large_in_turn(Queues::Fail, None) >= in_turn);
 }
 
+/// What is one request is written as it is. What does not fit a segment is several ones.
+#[test]
+fn a_write_of_many_segments_is_written_side_by_side() {
+    let units = 128;
+    for (segment, is_one) in [(2 * units, true), (16, false)] {
+        let device = Queued::new(Queues::Write, SEGMENTS, segment * 4096);
+        let (asked, faults) = (Arc::clone(&device.asked), Arc::clone(device.device.faults()));
+        let volume = volume_on(device, segment);
+        let mut model = Model::default();
+        let bytes = model.write(0, units * 8, 1);
+        let before = faults.made(Work::Write);
+        volume.write(0, &bytes).unwrap();
+        let made = faults.made(Work::Write) - before;
+        let asked = asked.lock().unwrap();
+        let begun = asked.iter().filter(|one| matches!(one, Asked::Write(_))).count();
+        assert_eq!((begun == 0, made > 0), (is_one, is_one), "{begun} begun, {made} made");
+        drop(asked);
+        model.compare(&volume, units * 8, "written");
+        volume.flush().unwrap();
+        model.compare(&volume, units * 8, "flushed");
+    }
+}
+
 #[test]
 fn parts_of_large_writes_that_cannot_be_written_go_elsewhere() {
     for nth in [0, 1, 20] {
