@@ -384,15 +384,16 @@ fn what_a_volume_has_of_a_lost_store_is_rescued() {
     let inode = printed(["ls", "-i", &format!("{store}:/large")]);
     let inode = inode.split_whitespace().next().unwrap().to_owned();
     printed(["save", &store, &copy]);
-    // Not while it is used: by a process that waits for an answer, and the store's keeper.
-    let (input, keep) = std::io::pipe().unwrap();
-    let mut asks = command(None);
-    asks.args(["rm", "-i", &format!("{store}:/large")]).stdin(input).stderr(Stdio::piped());
-    let mut child = asks.spawn().unwrap();
-    child.stderr.as_mut().unwrap().read_exact(&mut [0; 10]).unwrap();
+    // Not while it is used: by a process that has read from the volume, and waits for its reader.
+    let mut reads = command(None);
+    reads.args(["cat", &format!("{store}:/large")]).stdout(Stdio::piped());
+    let mut child = reads.spawn().unwrap();
+    let mut rest = child.stdout.take().unwrap();
+    rest.read_exact(&mut [0; 10]).unwrap();
     let said = refused(1, ["volume", "rescue", "--to", &found, &one]);
     assert!(said.contains("have the volume open") && said.contains(&one), "{said}");
-    drop(keep);
+    let mut read = Vec::new();
+    assert!(rest.read_to_end(&mut read).is_ok() && read == large[10..]);
     assert!(wait(&mut child).success());
     // As it was on the volume.
     printed(["destroy", "--yes", &store]);
