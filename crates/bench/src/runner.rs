@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::calls::Answering;
 use crate::experiment::{Experiment, Measured, Need, On};
 use crate::machine::group::Group;
+use crate::machine::memory;
 use crate::parameters::Parameters;
 use crate::process;
 use crate::random::Random;
@@ -182,6 +183,9 @@ pub fn run(plan: &Plan, room: Option<&Room>, watcher: &mut dyn Watcher) -> Resul
 
 /// Bytes of memory that a process which measures takes, besides what it walks through.
 const PROCESS: u64 = 32 << 20;
+
+/// Bytes of memory that a file takes at most besides its content.
+const PER_FILE: u64 = 4 << 10;
 
 /// In so many rounds one after the other repeating may be in vain before it is given up, until a
 /// run is not disturbed.
@@ -417,11 +421,23 @@ impl Point<'_> {
         let all = self.need.memory.map(|memory| memory.all + self.plan.sweep + PROCESS);
         let _group = all.map(Group::enter).transpose()?;
         self.make(alive)?;
+        if self.experiment.has_files() {
+            memory::touch(self.touched());
+        }
         let done = self.parts(alive, round, purpose, watcher);
         let removed = alive.target.remove();
         let measured = done?;
         removed?;
         Ok(measured)
+    }
+
+    /// Bytes of memory that are touched before a run: what a target may use of it.
+    fn touched(&self) -> u64 {
+        match self.need.memory {
+            // Some of it may be used, by what making the target left.
+            Some(memory) => memory.all / 2,
+            None => 2 * self.need.bytes + self.need.files * PER_FILE,
+        }
     }
 
     /// Makes a target.

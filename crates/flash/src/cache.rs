@@ -10,16 +10,20 @@
 //!
 //! It consists of runs of 512 pages, of which a table says where they are; the table's pages are
 //! there from the start. The first page of a run has a tag for each of the others: a number made of
-//! place and generation. These are in sets of [`WAYS`]; a unit can be in any page of one set.
+//! place and generation. These are in sets of [`WAYS`]; a unit can be in any page of two sets, and
+//! goes to the one with more room, so that nearly all pages are used before any unit finds none
+//! (Azar, Broder, Karlin and Upfal, *Balanced allocations*, 1994).
 //!
-//! Runs are made one by one, as there is more to be kept: one unit of [`PER_RUN`], which its tag
-//! tells, makes another one when it is kept. So nobody counts, and memory is taken as the cache
-//! gets full. Which run a unit belongs to follows from its tag and the number of runs, so that a
-//! new one takes over some of the units of a single other one, and all others stay where they are
-//! (linear hashing: Litwin, VLDB 1980).
+//! Runs are made one by one, when a unit finds no room. So nobody counts, and memory is taken as
+//! the cache gets full. Which run a unit belongs to follows from its tag and the number of runs, so
+//! that a new one takes over some of the units of a single other one, and all others stay where
+//! they are (linear hashing: Litwin, VLDB 1980).
+//!
+//! What is trimmed is taken out, so that it is in nobody's way; it would do no harm.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use conquest_format::volume::BLOCK;
 use conquest_format::{GROUP_PAGES, Offset, PAGE, WORD};
 use conquest_pm::Mode;
 use conquest_pm::host::Host;
@@ -39,9 +43,6 @@ const RUNS_MAX: u64 = CACHE_MAX / (GROUP_PAGES * PAGE);
 const WAYS: u64 = 8;
 /// Sets of a run.
 const SETS: u64 = (GROUP_PAGES - 1) / WAYS;
-/// Units that are kept, on average, before another run is made: three quarters of what it has.
-const PER_RUN: u64 = SETS * WAYS * 3 / 4;
-
 const _: () = assert!(RUNS_MAX * WORD <= GROUP_PAGES * PAGE && GROUP_PAGES * WORD <= PAGE);
 
 /// The cache, as a process knows it.
@@ -51,26 +52,42 @@ pub(crate) struct Cache {
     turn: AtomicU64,
 }
 
-/// Where a unit may be.
+/// Where a unit may be: in pages of a run, in two sets, which are the same for some.
 #[derive(Clone, Copy)]
-struct Set {
+struct Sets {
     run: Offset,
-    /// First page of the set.
-    first: u64,
-    tag: u64,
+    /// First page of each.
+    first: [u64; 2],
 }
 
-impl Set {
-    fn of(tag: u64, run: Offset) -> Set {
-        Set { run, first: (tag >> 8) % SETS * WAYS, tag }
+impl Sets {
+    fn of(tag: u64, run: Offset) -> Sets {
+        Sets { run, first: [tag >> 8, tag >> 20].map(|part| part % SETS * WAYS) }
     }
 
-    fn tag_of(self, way: u64) -> Offset {
-        self.run.plus((self.first + way) * WORD)
+    /// Pages of both.
+    fn pages(self) -> impl Iterator<Item = Slot> {
+        let run = self.run;
+        self.first
+            .into_iter()
+            .flat_map(move |first| (first..first + WAYS).map(move |index| Slot { run, index }))
+    }
+}
+
+/// A page of a run.
+#[derive(Clone, Copy)]
+struct Slot {
+    run: Offset,
+    index: u64,
+}
+
+impl Slot {
+    fn tag(self) -> Offset {
+        self.run.plus(self.index * WORD)
     }
 
-    fn page_of(self, way: u64) -> Offset {
-        self.run.plus((1 + self.first + way) * PAGE)
+    fn page(self) -> Offset {
+        self.run.plus((1 + self.index) * PAGE)
     }
 }
 
@@ -91,11 +108,6 @@ fn run_of(tag: u64, runs: u64) -> Option<u64> {
 fn split_for(runs: u64) -> Option<u64> {
     let last = runs.checked_sub(1)?;
     Some(last - (1 << last.checked_ilog2()?))
-}
-
-/// Whether another run is made when the unit with the tag `tag` is kept.
-fn makes_room(tag: u64) -> bool {
-    (tag >> 1).is_multiple_of(PER_RUN)
 }
 
 impl<M: Memory, H: Host> Volume<M, H> {
@@ -163,19 +175,26 @@ impl<M: Memory, H: Host> Volume<M, H> {
         Offset::new(self.core.noted(Noted::CacheTable)).plus(run * WORD)
     }
 
-    /// The set for the unit with the tag `tag`, if there is one by now.
-    fn set_of(&self, tag: u64) -> Option<Set> {
+    /// The sets for the unit with the tag `tag`, if there are any by now.
+    fn sets_of(&self, tag: u64) -> Option<Sets> {
         let hook = self.hook(run_of(tag, self.made())?);
         let run = Offset::new(self.core.memory().load(hook, Ordering::Acquire));
-        (!run.is_none()).then(|| Set::of(tag, run))
+        (!run.is_none()).then(|| Sets::of(tag, run))
+    }
+
+    /// The page that seems to have the unit with the tag `tag`.
+    fn slot_of(&self, tag: u64) -> Option<Slot> {
+        self.sets_of(tag)?.pages().find(|slot| self.tag_in(*slot) == tag)
+    }
+
+    /// The tag of what is in `slot`; 0 if that is nothing.
+    fn tag_in(&self, slot: Slot) -> u64 {
+        self.core.memory().load(slot.tag(), Ordering::Acquire)
     }
 
     /// The page of the cache that seems to have the unit that was at `place`.
     fn cached(&self, place: u64, generation: u64) -> Option<Offset> {
-        let set = self.set_of(tag(place, generation))?;
-        let memory = self.core.memory();
-        let is_it = |way: &u64| memory.load(set.tag_of(*way), Ordering::Acquire) == set.tag;
-        (0..WAYS).find(is_it).map(|way| set.page_of(way))
+        self.slot_of(tag(place, generation)).map(Slot::page)
     }
 
     /// Whether the first unit of `piece` seems to be in the cache.
@@ -238,24 +257,73 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     fn keep_unit(&self, place: u64, generation: u64, unit: &[u8]) {
         let tag = tag(place, generation);
+        if self.slot_of(tag).is_some() {
+            return;
+        }
         let made = self.made();
-        if made < self.core.noted(Noted::CacheRuns).min(RUNS_MAX) && (made == 0 || makes_room(tag))
-        {
+        let mut free = self.sets_of(tag).and_then(|sets| self.free_in(sets));
+        if free.is_none() && made < self.core.noted(Noted::CacheRuns).min(RUNS_MAX) {
             // Without memory for it the others have to do.
             let (Ok(()) | Err(_)) = self.make_run(made);
+            free = self.sets_of(tag).and_then(|sets| self.free_in(sets));
         }
-        let Some(set) = self.set_of(tag) else {
-            return;
+        let any = || {
+            let turn = self.cache.turn.fetch_add(1, Ordering::Relaxed) % (2 * WAYS);
+            self.sets_of(tag)?.pages().nth(turn as usize)
         };
-        let memory = self.core.memory();
-        let tag_in = |way| memory.load(set.tag_of(way), Ordering::Relaxed);
-        if (0..WAYS).any(|way| tag_in(way) == tag) {
-            return;
+        if let Some(slot) = free.or_else(any) {
+            // A region that has failed says so elsewhere.
+            let _kept = self.core.store_hint(slot.tag(), tag, slot.page(), unit);
         }
-        let turn = || self.cache.turn.fetch_add(1, Ordering::Relaxed) % WAYS;
-        let way = (0..WAYS).find(|&way| tag_in(way) == 0).unwrap_or_else(turn);
-        // A region that has failed says so elsewhere.
-        let _kept = self.core.store_hint(set.tag_of(way), tag, set.page_of(way), unit);
+    }
+
+    /// A page of `sets` that has nothing, in the one that has more of those.
+    fn free_in(&self, sets: Sets) -> Option<Slot> {
+        let (mut found, mut most) = (None, 0);
+        let mut slots = sets.pages();
+        for _ in sets.first {
+            let free = slots.by_ref().take(WAYS as usize).filter(|slot| self.tag_in(*slot) == 0);
+            let (mut first, mut count) = (None, 0);
+            for slot in free {
+                first = first.or(Some(slot));
+                count += 1;
+            }
+            if count > most {
+                (found, most) = (first, count);
+            }
+        }
+        found
+    }
+
+    /// Takes units out of the cache that are from `unit` to `end`, before they are trimmed: as many
+    /// as the cache has room for at most.
+    pub(crate) fn forget_kept(&self, unit: u64, end: u64) -> Result<()> {
+        let per = self.layout.unit / BLOCK;
+        let (mut at, mut left) = (unit, self.made() * SETS * WAYS);
+        while left > 0
+            && at < end
+            && let Some((first, count)) = self.allocated_within(at * per, (end - at) * per)?
+        {
+            at = first / per;
+            let pieces = self.look(at, (count / per).clamp(1, left))?;
+            for piece in &pieces {
+                at += piece.len;
+                left = left.saturating_sub(piece.len);
+                if let Some(found) = &piece.found {
+                    let places = found.place..found.place + piece.len;
+                    places.for_each(|place| self.forget_unit(tag(place, found.generation)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_unit(&self, tag: u64) {
+        if let Some(slot) = self.slot_of(tag) {
+            // A region that has failed says so elsewhere. If another unit has come there since,
+            // that is read from the device next time.
+            let _forgotten = self.core.store_hint(slot.tag(), 0, slot.page(), &[]);
+        }
     }
 
     /// Makes run number `made`, unless somebody has, and gives it what belongs there.
@@ -285,15 +353,15 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let memory = self.core.memory();
         let mut unit = [0; PAGE as usize];
         for index in 0..SETS * WAYS {
-            let (tag_at, page_at) = (index * WORD, (1 + index) * PAGE);
-            let tag = memory.load(from.plus(tag_at), Ordering::Acquire);
+            let [old, new] = [from, to].map(|run| Slot { run, index });
+            let tag = self.tag_in(old);
             if tag != 0 && run_of(tag, runs) == Some(runs - 1) {
-                memory.read(from.plus(page_at), &mut unit);
+                memory.read(old.page(), &mut unit);
                 // A region that has failed says so elsewhere.
                 let _moved = self
                     .core
-                    .store_hint(to.plus(tag_at), tag, to.plus(page_at), &unit)
-                    .and_then(|()| self.core.store_hint(from.plus(tag_at), 0, from, &[]));
+                    .store_hint(new.tag(), tag, new.page(), &unit)
+                    .and_then(|()| self.core.store_hint(old.tag(), 0, old.page(), &[]));
             }
         }
     }
@@ -316,7 +384,7 @@ mod tests {
     fn a_run_is_made_once_and_takes_over_what_belongs_there() {
         const UNITS: u64 = 100;
         let volume = volume();
-        // So that no unit makes another one.
+        // So few units make no other one.
         volume.allow_cache(GROUP_PAGES * PAGE).unwrap();
         volume.make_run(0).unwrap();
         let unit_of = |place: u64| vec![place as u8; PAGE as usize];
@@ -345,6 +413,59 @@ mod tests {
             assert_eq!(run(made), before);
             check(made + 1);
         }
+    }
+
+    /// A run is nearly full before another one is made, or anything has to go.
+    #[test]
+    fn a_unit_finds_room_until_nearly_all_pages_are_used() {
+        const UNITS: u64 = SETS * WAYS * 8 / 10;
+        let volume = volume();
+        volume.allow_cache(2 * GROUP_PAGES * PAGE).unwrap();
+        (0..UNITS).for_each(|place| volume.keep_unit(place, 1, &[1; PAGE as usize]));
+        assert_eq!(volume.made(), 1);
+        assert!((0..UNITS).all(|place| volume.cached(place, 1).is_some()));
+        // Then there is another one, and all have room there.
+        (UNITS..SETS * WAYS + 8).for_each(|place| volume.keep_unit(place, 1, &[1; PAGE as usize]));
+        assert_eq!(volume.made(), 2);
+        assert!((0..SETS * WAYS + 8).all(|place| volume.cached(place, 1).is_some()));
+        // And no more: others have to go.
+        (0..4 * SETS * WAYS).for_each(|place| volume.keep_unit(place, 1, &[1; PAGE as usize]));
+        assert_eq!(volume.made(), 2);
+        let kept = (0..4 * SETS * WAYS).filter(|place| volume.cached(*place, 1).is_some()).count();
+        assert!(kept as u64 > 2 * SETS * WAYS * 95 / 100, "{kept}");
+    }
+
+    #[test]
+    fn what_is_trimmed_is_kept_no_longer() {
+        const PER: u64 = PAGE / BLOCK;
+        let volume = volume();
+        volume.allow_cache(GROUP_PAGES * PAGE).unwrap();
+        let mut bytes = vec![7; 6 * PAGE as usize];
+        // With a hole between them.
+        for unit in [0, 20] {
+            volume.write(unit * PER, &bytes).unwrap();
+            volume.flush().unwrap();
+            volume.read(unit * PER, &mut bytes).unwrap();
+        }
+        let is_kept = |unit: u64| volume.may_have(&volume.look(unit, 1).unwrap()[0]);
+        let places: Vec<Piece> =
+            [0, 20].iter().flat_map(|&at| volume.look(at, 6).unwrap()).collect();
+        let kept = || {
+            let units = places.iter().flat_map(|piece| {
+                let found = piece.found.as_ref().unwrap();
+                (found.place..found.place + piece.len).map(|place| (place, found.generation))
+            });
+            units.filter(|&(place, generation)| volume.cached(place, generation).is_some()).count()
+        };
+        assert_eq!(kept(), 12);
+        // Parts of two units are written anew, with zeros in them, in other places: what they were
+        // stays until it is replaced.
+        volume.trim(2 * PER + 1, 20 * PER).unwrap();
+        assert!(is_kept(1) && is_kept(25) && !is_kept(3) && !is_kept(21));
+        assert_eq!(kept(), 3 + 4);
+        volume.trim(0, volume.info().unwrap().capacity * PER).unwrap();
+        assert_eq!(kept(), 2);
+        assert!((0..30).all(|unit| !is_kept(unit)));
     }
 
     /// Also if no device need be asked.
@@ -380,7 +501,5 @@ mod tests {
             let rest = tags.iter().filter(|&&tag| run_of(tag, runs) == Some(split)).count();
             assert!(moved.abs_diff(rest) < 300 && moved > 0, "{runs}: {moved} and {rest}");
         }
-        let makers = (0..400_000).filter(|&place| makes_room(tag(place, 1))).count() as u64;
-        assert!(makers.abs_diff(400_000 / PER_RUN) < 200, "{makers}");
     }
 }

@@ -361,6 +361,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         }
         self.write_zeros(block, first * per - block)?;
         self.write_zeros(last * per, end - last * per)?;
+        self.forget_kept(first, last)?;
         self.change(|change| {
             change.append(&Record::Hole { unit: first, len: last - first }, true)
         })?;

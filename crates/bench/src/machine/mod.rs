@@ -4,5 +4,6 @@ pub mod caches;
 pub mod description;
 pub mod disturbance;
 pub mod group;
+pub mod memory;
 pub mod sweep;
 pub mod work;

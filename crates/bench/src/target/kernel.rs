@@ -8,6 +8,7 @@ use super::device::Backing;
 use super::{Survives, Target, device, room};
 use crate::calls::Answering;
 use crate::experiment::Need;
+use crate::machine::memory;
 use crate::{Error, Result, program};
 
 /// Which one.
@@ -280,10 +281,7 @@ impl Drop for Kernel {
 
 /// Refuses to take more memory than the machine has to give.
 pub(crate) fn available(target: &str, bytes: u64) -> Result<()> {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    let Some(available) = kibibytes.map(|count| count << 10) else {
+    let Some(available) = memory::available() else {
         return Ok(());
     };
     // Others need some too.
