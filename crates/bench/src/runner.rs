@@ -186,6 +186,8 @@ const PROCESS: u64 = 32 << 20;
 
 /// Bytes of memory that a file takes at most besides its content.
 const PER_FILE: u64 = 4 << 10;
+/// Bytes of memory that targets take besides files.
+const AROUND: u64 = 256 << 20;
 
 /// In so many rounds one after the other repeating may be in vain before it is given up, until a
 /// run is not disturbed.
@@ -436,7 +438,7 @@ impl Point<'_> {
         match self.need.memory {
             // Some of it may be used, by what making the target left.
             Some(memory) => memory.all / 2,
-            None => 2 * self.need.bytes + self.need.files * PER_FILE,
+            None => 2 * self.need.bytes + self.need.files * PER_FILE + AROUND,
         }
     }
 

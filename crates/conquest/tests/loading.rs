@@ -1,5 +1,6 @@
 //! Stores whose core was brought back of its volume, used before all of it is there: nobody sees a
-//! byte that is not, whoever loads it, whoever is killed, and whenever the power is cut.
+//! byte that is not, whoever loads it, whoever is killed, and whenever the power is cut. And a
+//! keeper that makes more of a core before that is needed.
 // Helpers fail as tests do.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,6 +16,7 @@ use conquest::{
     Attach, Files, Form, KeeperProgram, NewStore, RestoreOptions, SaveOptions, Store, SyncMode,
     VolumePlace, restore, save,
 };
+use conquest_format::{GROUP, PAGE};
 use conquest_peers::child::fork;
 use conquest_testkit::Rng;
 use support::large::set_threshold;
@@ -476,4 +478,37 @@ fn nothing_is_lost_when_those_who_load_and_work_are_killed_and_the_power_is_cut(
     assert!(acknowledged > 4 && rounds > 2 && midway > 0, "{acknowledged} {rounds} {midway}");
     assert!((0..30).any(|number| is_large(&store, number)), "no file of a worker is large");
     println!("{all_rounds} rounds, {rounds} power cuts, {midway} while it was loaded");
+}
+
+/// Who fills it would wait for the host's memory otherwise.
+#[test]
+fn a_keeper_lets_the_core_grow_ahead_of_those_who_fill_it() {
+    const AHEAD: u64 = 32 << 20;
+    let place = Temporary::on_disk("ahead");
+    let directory = place.path().join("store");
+    let volume = Some(VolumePlace::Size(256 << 20));
+    Store::make(&directory, &NewStore { size_max: 160 << 20, volume, ..small() }).unwrap();
+    let store = alone(&directory);
+    let files = store.files().unwrap();
+    let core = store.fs().core();
+    let free = || core.groups() * GROUP - core.pages_used() * PAGE;
+    let mut number = 0;
+    while free() > AHEAD / 4 {
+        files.write(format!("/{number}"), [7; 40_000]).unwrap();
+        number += 1;
+    }
+    // Without a keeper it stays so, however often what is there is written anew.
+    let rewrite =
+        || (0..8).for_each(|file| files.write(format!("/{file}"), vec![8; 1 << 20]).unwrap());
+    rewrite();
+    assert!(free() < AHEAD);
+    let keeper = start(&["keep", text(&directory)]);
+    let limit = Instant::now() + Duration::from_secs(60);
+    while free() < AHEAD {
+        rewrite();
+        assert!(Instant::now() < limit, "{} bytes are free", free());
+    }
+    drop(files);
+    store.detach().unwrap();
+    assert!(ends_well(keeper));
 }

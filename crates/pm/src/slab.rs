@@ -371,8 +371,9 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         {
             return Ok(page);
         }
+        let last = self.core.leased_slab(self.lane, kind);
         self.part_with_slab(kind);
-        if let Some(page) = self.find_hinted(kind) {
+        if let Some(page) = self.find_hinted(kind, last) {
             return Ok(page);
         }
         match self.new_slab(kind) {
@@ -414,7 +415,10 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         (is_slab && self.core.slab_lease(page) == self.lane + 1).then_some(page)
     }
 
-    fn find_hinted(&mut self, kind: Kind) -> Option<u64> {
+    /// Leases a slab of `kind` that has room, as hints say: the next one behind page `last`, if
+    /// that is in the first group with any. Those before it were found to be full one after the
+    /// other, and who begins at the first page each time looks at all of them.
+    fn find_hinted(&mut self, kind: Kind, last: Option<u64>) -> Option<u64> {
         let from = self.core.partial_from(kind);
         let groups = self.core.slab_groups();
         let first = u64::from(self.core.value(from, Ordering::Relaxed));
@@ -432,7 +436,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
                 continue;
             }
             self.core.memory.full_fence();
-            if let Some(page) = self.find_in(number, kind, false) {
+            if let Some(page) = self.find_in(number, kind, false, last) {
                 // There may be more, here and further on.
                 self.core.set_partial(number, kind);
                 return Some(page);
@@ -441,9 +445,18 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
         None
     }
 
-    /// Leases a slab of `kind` with room in group `number`; also from an idle lane, if `from_idle`.
-    fn find_in(&mut self, number: u64, kind: Kind, from_idle: bool) -> Option<u64> {
-        (number * GROUP_PAGES..(number + 1) * GROUP_PAGES).find(|&page| {
+    /// Leases a slab of `kind` with room in group `number`, looking behind page `last` first, if
+    /// that is there; also from an idle lane, if `from_idle`.
+    fn find_in(
+        &mut self,
+        number: u64,
+        kind: Kind,
+        from_idle: bool,
+        last: Option<u64>,
+    ) -> Option<u64> {
+        let pages = number * GROUP_PAGES..(number + 1) * GROUP_PAGES;
+        let from = last.filter(|last| pages.contains(last)).map_or(pages.start, |last| last + 1);
+        (from..pages.end).chain(pages.start..from).find(|&page| {
             if self.core.descriptor(page).ok() != Some(Descriptor::Slab(kind))
                 || !self.has_room(page, kind)
             {
@@ -478,7 +491,7 @@ impl<M: Memory, H: Host> Tx<'_, M, H> {
     /// Looks through all slabs, leased ones included, when there is no space for a new one.
     fn find_anywhere(&mut self, kind: Kind) -> Result<Option<u64>> {
         for number in 0..self.core.slab_groups() {
-            if let Some(page) = self.find_in(number, kind, true) {
+            if let Some(page) = self.find_in(number, kind, true, None) {
                 return Ok(Some(page));
             }
         }

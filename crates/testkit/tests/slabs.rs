@@ -218,3 +218,18 @@ fn who_sees_that_a_page_is_allocated_sees_what_it_is() {
     let found = run(&options, setup, body, |_, _| Ok(0));
     assert_eq!(found.failed, 0, "{found}");
 }
+
+/// Who began at the first slab each time would look at all that are full, for each object that was
+/// freed there.
+#[test]
+fn a_search_goes_on_behind_the_slab_that_is_full() {
+    let (memory, world) = fresh(shape(), false).unwrap();
+    let core = attach(DyingMemory::counting(memory.actor(0)), &world, 0).unwrap();
+    let nodes = fill(&core, 3 * SLAB);
+    let [first, second, third] = [0, 1, 2].map(|slab| nodes[slab * SLAB + 7]);
+    core.run(|tx| tx.free(second)).unwrap();
+    assert_eq!(fill(&core, 1), [second]);
+    core.run(|tx| tx.free(first)).unwrap();
+    core.run(|tx| tx.free(third)).unwrap();
+    assert_eq!(fill(&core, 2), [third, first]);
+}

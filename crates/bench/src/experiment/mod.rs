@@ -226,6 +226,8 @@ pub struct Need {
 pub struct Memory {
     /// All of it, in bytes: a core and every cache, or the page cache.
     pub all: u64,
+    /// Bytes of a core, where a target has one.
+    pub core: u64,
     /// Bytes of a cache, where a target has to be told how many it may have.
     pub cache: u64,
 }

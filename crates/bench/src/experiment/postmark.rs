@@ -35,7 +35,8 @@ const APPEND: u64 = 5;
 const PARTS: u64 = 10;
 
 /// Hundredths of the files' bytes that there are of memory, and with how many large files of a
-/// thousand. The small ones are always in the core, so with few large ones there is more.
+/// thousand. The small ones are always in the core, so with few large ones there is more: for all
+/// targets as much as a store takes at least.
 const MEMORY: [(u64, &[u64]); 3] = [
     (200, &[0, 5, 10, 20, 40, 60, 80, 100]),
     (100, &[20, 40, 60, 80, 100]),
@@ -44,8 +45,11 @@ const MEMORY: [(u64, &[u64]); 3] = [
 
 /// Milliseconds from one sync of all to the next: what stores have by themselves.
 const SYNC: u64 = 1000;
-/// Bytes that a store takes for itself, besides small files and its cache.
-const AROUND: u64 = 64 << 20;
+/// Bytes that a core has for what is on its way to the volume, besides small files.
+const PASSING: u64 = 128 << 20;
+/// Bytes that a store takes for itself, besides its core and its cache: the volume's index, and
+/// what its keeper writes at once.
+const AROUND: u64 = 128 << 20;
 /// Bytes of the smallest cache.
 const LEAST: u64 = 8 << 20;
 
@@ -139,8 +143,10 @@ impl Experiment for PostMark {
             * files
             / (PARTS * 100);
         let memory = (percent > 0).then(|| {
-            let all = (u128::from(set) * u128::from(percent) / 100) as u64;
-            Memory { all, cache: all.saturating_sub(small + AROUND).max(LEAST) }
+            let core = small + small / 4 + PASSING;
+            let wanted = (u128::from(set) * u128::from(percent) / 100) as u64;
+            let all = wanted.max(core + AROUND + LEAST);
+            Memory { all, core, cache: all - core - AROUND }
         });
         Ok(Need { bytes, files: most + most.isqrt() + 1, memory })
     }

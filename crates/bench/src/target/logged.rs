@@ -15,6 +15,10 @@ use crate::{Error, Result};
 /// Longest wait for the keeper, which leaves when it is asked to.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Least bytes that a core may have, if memory is not limited. They are taken as they are needed; how
+/// many may wait to be made durable depends on it.
+const CORE: u64 = 2 << 30;
+
 /// It.
 pub(super) struct Logged {
     directory: PathBuf,
@@ -47,12 +51,16 @@ impl Logged {
 impl Target for Logged {
     fn make(&mut self, need: Need, owner: Option<(u32, u32)>) -> Result<()> {
         self.remove()?;
-        let core = store::room(need);
+        // Large files are not in a core that has a limit.
+        let is_whole = self.preset == Preset::Simfs;
+        let limit = need.memory.filter(|_| !is_whole).map(|memory| memory.core);
+        let core = limit.unwrap_or_else(|| store::room(need).max(CORE));
         if need.memory.is_none() {
-            kernel::available("logged", core + core / 8 + (64 << 20))?;
+            let taken = store::room(need);
+            kernel::available("logged", taken + taken / 8 + (64 << 20))?;
         }
         // Large files are written elsewhere before what they were is cleaned.
-        let large = if self.preset == Preset::Simfs { 0 } else { 2 * need.bytes };
+        let large = if is_whole { 0 } else { 2 * need.bytes };
         let bytes = (2 * core + large + (256 << 20)).next_multiple_of(1 << 20);
         let device = self.device(bytes)?;
         let (path, is_direct) = (device.path.clone(), device.is_direct);

@@ -211,6 +211,8 @@ fn lock_alone(directory: &Path, mut lock: &File) -> Result<bool> {
 
 /// Pages of large files in the core with which a second thread helps.
 const MUCH: u64 = 1024;
+/// Pages of the core that are free, while it is being filled: 32 MiB.
+const PAGES_AHEAD: u64 = 8192;
 /// Bytes of a volume's file that are written ahead of those who use them.
 const ZEROS_AHEAD: u64 = 64 << 20;
 
@@ -261,6 +263,9 @@ impl Keeper<'_> {
                 self.backing.sync(core)?;
                 self.store.fs().trim_chunks()?;
             }
+            if asked == Asked::Hurry || asked == Asked::Push {
+                self.grow_ahead();
+            }
             if is_look {
                 looked = Instant::now();
                 self.checkpoint_if_long()?;
@@ -295,6 +300,13 @@ impl Keeper<'_> {
             pushed?;
             Ok(())
         })
+    }
+
+    /// Lets the core grow before those who work need that: they would wait until the host has given
+    /// memory, and zeroed it.
+    fn grow_ahead(&self) {
+        // Who needs what can't be had meets the same error.
+        let (Ok(_) | Err(_)) = self.store.fs().core().run(|tx| tx.provide(PAGES_AHEAD));
     }
 
     fn checkpoint_if_long(&self) -> Result<()> {
