@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use conquest::Store;
@@ -29,6 +29,8 @@ use conquest::quote;
 const UNCORRECTED: u8 = 4;
 /// Longest wait for the keeper of a store with a volume.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a keeper may come in between: one that was on its way when the one before it left.
+const TRIES: u32 = 3;
 /// The check could not be done.
 pub(crate) const OPERATIONAL: u8 = 8;
 /// Wrong arguments.
@@ -158,20 +160,33 @@ pub(crate) fn check_and_tell(
 /// # Errors
 /// If it can't be checked, or somebody has it attached.
 pub(super) fn check(directory: &Path, told: Option<&(dyn Fn(f64) + Sync)>) -> Result<Checked> {
+    let since = Instant::now();
+    for _ in 0..TRIES {
+        Store::quiet(directory, PATIENCE)?;
+        if let Some(checked) = check_alone(directory, told)? {
+            return Ok(checked);
+        }
+        // It waited for others.
+        if since.elapsed() >= PATIENCE {
+            break;
+        }
+    }
+    Err(Reason::rule("somebody has it attached (let them detach first)"))
+}
+
+/// [`check`], unless somebody has it attached: then there is nothing.
+fn check_alone(directory: &Path, told: Option<&(dyn Fn(f64) + Sync)>) -> Result<Option<Checked>> {
     let failed = |error: conquest_pm::Error| Reason::rule(error.to_string());
-    Store::quiet(directory, PATIENCE)?;
     let raw = Raw::open(directory)?;
     let path = std::fs::canonicalize(directory.join("core"))?;
     let medium = Arc::new(Medium::open(Source::Path(path)).map_err(failed)?);
     let host = OsHost::new(Arc::clone(&medium), &raw.geometry).map_err(failed)?;
-    let busy = || Reason::rule("somebody has it attached (let them detach first)");
-    let _door = host.claim_attach().map_err(failed)?.ok_or_else(busy)?;
-    if host.is_anyone_attached().map_err(failed)? {
-        return Err(busy());
-    }
-    // Somebody else has brought it back since.
-    if raw.is_loading {
-        return Err(busy());
+    let Some(_door) = host.claim_attach().map_err(failed)? else {
+        return Ok(None);
+    };
+    // If it is being loaded, somebody else has brought it back since.
+    if host.is_anyone_attached().map_err(failed)? || raw.is_loading {
+        return Ok(None);
     }
     let len = medium.len().map_err(failed)?;
     let whole = raw.geometry.len().max(len).next_multiple_of(medium.kind().granularity());
@@ -182,7 +197,7 @@ pub(super) fn check(directory: &Path, told: Option<&(dyn Fn(f64) + Sync)>) -> Re
     let checked = conquest_fsck::check(&core, &options);
     let checked = checked.map_err(|error| Reason::rule(error.to_string()))?;
     match core.memory.failed() {
-        None => Ok(checked),
+        None => Ok(Some(checked)),
         Some(reason) => Err(Reason::rule(format!("the core could not be read: {reason}"))),
     }
 }
