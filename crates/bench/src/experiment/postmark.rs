@@ -48,8 +48,8 @@ const SYNC: u64 = 1000;
 /// Bytes that a core has for what is on its way to the volume, besides small files.
 const PASSING: u64 = 128 << 20;
 /// Bytes that a store takes for itself, besides its core and its cache: the volume's index, and
-/// what its keeper writes at once.
-const AROUND: u64 = 128 << 20;
+/// what its keeper, and a process that writes much, copy before they write it.
+const AROUND: u64 = 256 << 20;
 /// Bytes of the smallest cache.
 const LEAST: u64 = 8 << 20;
 
