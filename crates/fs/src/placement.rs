@@ -101,7 +101,8 @@ pub enum Stays {
     NoVolume,
     /// It is neither, but nothing was written to it since it is so large.
     Unwritten,
-    /// It does not: only what was written last may be there.
+    /// It does not: only what was written last may be there, and what was written while its
+    /// threshold was larger.
     OnVolume,
 }
 

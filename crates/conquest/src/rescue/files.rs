@@ -5,7 +5,8 @@
 //! that it is. What is before its end is the file's, as far as it is allocated. If anything but
 //! zeros is behind the size that it says, and before the end, the file reaches to the end of the
 //! last page with that: it may have grown since, within its last page or where space was allocated
-//! ahead. So nothing is missing, and what was cut off last may be there still.
+//! ahead. So nothing is missing; what was cut off last may be there still, and what was being
+//! written to a hole, or behind the size, by a process that was killed.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -33,7 +33,8 @@ Of large files: inode numbers are those that ls -i told. What can't be read is
 zeros in its place. If two chunks of the volume say that they have the data of
 the same inode, both are rescued, as INODE-chunk-CHUNK: one of them is of a file
 that was removed. What was changed last may be missing, as far as it was in the
-core only, and bytes that were cut off last may be at the end of a file.
+core only. Bytes that were cut off last may be at the end of a file, and what was
+being written behind its end, or to a hole, when the writer was killed.
 
 Exit codes: 0 all that the volume has is there; 1 nothing was rescued, or some of
 it can't be read, or nothing says whose it is, which is told; 2 wrong usage.
