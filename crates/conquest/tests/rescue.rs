@@ -390,8 +390,7 @@ fn large_files_are_rescued_as_they_are() {
         store.detach().unwrap();
         lose(&directory);
         let (there, unlabelled) = files_of(&devices, &to);
-        assert_eq!(unlabelled, []);
-        let mut unrecorded = 0;
+        let mut unrecorded = unlabelled.len();
         for (inode, mut bytes) in expected {
             let (file, mut found) = one(&there, inode);
             assert_eq!(file.lost, 0);
@@ -402,10 +401,11 @@ fn large_files_are_rescued_as_they_are() {
             let other =
                 found.iter().zip(&bytes).position(|(found, byte)| found != byte && *byte != 0);
             assert_eq!(other, None, "seed {seed}, inode {inode}");
-            unrecorded += u32::from(found != bytes);
+            unrecorded += usize::from(found != bytes);
             rescued += 1;
         }
-        // What was being written to a hole, or behind the end, when the process was killed.
+        // What was being written to a hole, or behind the end, when the process was killed; in a
+        // new chunk its label may be missing.
         assert!(unrecorded <= 1, "seed {seed}: {unrecorded} files");
         std::fs::remove_dir_all(&to).unwrap();
     }

@@ -49,7 +49,7 @@ impl<M: Memory, H: Host> Image<M, H> {
         let logged = self.logged(&root)?;
         memory.load_pages(&needed(&logged, replay.geometry()), THREADS)?;
         let mut refused = 0;
-        for (&at, page) in &logged.pages {
+        for (at, page) in logged.pages.iter() {
             refused += u64::from(!replay.put_page(at, page)?);
         }
         // It says how many groups there are.
@@ -92,7 +92,7 @@ impl<M: Memory, H: Host> Image<M, H> {
 /// The pages that the log has or changes, and those that are stored to when a region is finished
 /// and attached.
 fn needed(logged: &Logged, geometry: &Geometry) -> BTreeSet<Offset> {
-    let mut pages: BTreeSet<Offset> = logged.pages.keys().copied().collect();
+    let mut pages: BTreeSet<Offset> = logged.pages.places().collect();
     pages.insert(STATE);
     pages.extend((0..geometry.shape().lanes).map(|lane| geometry.lane(lane)));
     for (_, _, fragment) in Fragments::of(&logged.fragments) {

@@ -96,8 +96,8 @@ impl<M: Memory, H: Host> Image<M, H> {
             if epoch.header.cut > sequence {
                 before.log_start = before.log_start.min(at);
             }
-            before.pages.extend(epoch.pages.keys());
-            for (number, _, fragment) in Fragments::of(&epoch.fragments) {
+            before.pages.extend(epoch.places());
+            for (number, _, fragment) in Fragments::of(epoch.fragments) {
                 if unapplied.contains(&number) {
                     before.repeated.extend(fragment);
                 }
@@ -125,7 +125,8 @@ impl<M: Memory, H: Host> Image<M, H> {
             if start.is_some_and(|start| start.follows != root.log_start) {
                 return Ok(());
             }
-            let copied = pages.iter().map(|&at| (at, core.copy_page(at))).collect();
+            let mut copied = self.memory_for_pages();
+            pages.iter().for_each(|&at| core.copy_page(at, &mut copied));
             let mut sealed = match core.seal(root.cut, copied) {
                 Ok(Some(sealed)) => sealed,
                 Ok(None) | Err(conquest_pm::Error::Again) => continue,

@@ -1,10 +1,12 @@
 //! An epoch: what is written at once, and read again.
 
+use core::ops::Range;
+
 use conquest_flash::{ATOMIC_MAX, Seen};
 use conquest_format::image::{ImageDefect, LOG, PART_HEADER, PartHeader, ROOT, Root, UNIT};
 use conquest_format::{Offset, PAGE, WORD};
 use conquest_pm::host::Host;
-use conquest_pm::log::{Copied, Sealed};
+use conquest_pm::log::{Bytes, Copied, Sealed};
 use conquest_pm::memory::Memory;
 
 use crate::pages::{Plan, plan};
@@ -18,12 +20,34 @@ const BLOCK: u64 = 512;
 const _: () = assert!((PART as u64) < ATOMIC_MAX / 2);
 
 /// What an epoch of the log has.
-#[derive(Debug)]
-pub(crate) struct Epoch {
+pub(crate) struct Epoch<'b> {
     pub(crate) header: PartHeader,
-    /// Pages that are in the log.
-    pub(crate) pages: Copied,
-    pub(crate) fragments: Vec<u8>,
+    /// The pages that are in the log, where they are in the region, and their bytes.
+    places: &'b [[u8; WORD as usize]],
+    bytes: &'b [Bytes],
+    pub(crate) fragments: &'b [u8],
+}
+
+impl<'b> Epoch<'b> {
+    /// That of which `body` is the body; none if that can't be one.
+    fn of(header: PartHeader, body: &'b [u8]) -> Option<Epoch<'b>> {
+        let (count, rest) = body.split_first_chunk()?;
+        let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
+        let (places, rest) = rest.split_at_checked(count.checked_mul(WORD as usize)?)?;
+        let (bytes, fragments) = rest.split_at_checked(count.checked_mul(PAGE as usize)?)?;
+        let (places, bytes) = (places.as_chunks().0, bytes.as_chunks().0);
+        Some(Epoch { header, places, bytes, fragments })
+    }
+
+    /// Where its pages are in the region.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Offset> {
+        self.places.iter().map(|word| Offset::new(u64::from_le_bytes(*word)))
+    }
+
+    /// Its pages.
+    pub(crate) fn pages(&self) -> impl Iterator<Item = (Offset, &'b Bytes)> {
+        self.places().zip(self.bytes)
+    }
 }
 
 /// What becomes of the log with an epoch.
@@ -37,54 +61,59 @@ pub(crate) struct Start {
     pub(crate) checkpoint: u64,
 }
 
-/// The body of an epoch in parts, each with room for its header in front of it.
-struct Body {
-    parts: Vec<Vec<u8>>,
-    /// Bytes that are still to come.
+/// The body of an epoch, which is made in parts, one after the other.
+struct Body<'b, P> {
+    /// What is still to come, and how many bytes that is.
+    pieces: P,
+    rest: &'b [u8],
     left: usize,
 }
 
-impl Body {
-    /// That of the epoch with those `pages` in the log, and `fragments`: one part at least.
-    fn of(pages: &Copied, fragments: &[u8]) -> Body {
-        let words = core::iter::once(pages.len() as u64).chain(pages.keys().map(|at| at.bytes()));
-        let left = (1 + pages.len()) * WORD as usize + pages.len() * PAGE as usize;
-        let mut body = Body { parts: Vec::new(), left: left + fragments.len() };
-        words.for_each(|word| body.extend(&word.to_le_bytes()));
-        pages.values().for_each(|page| body.extend(&**page));
-        body.extend(fragments);
-        body
+impl<'b, P: Iterator<Item = &'b [u8]>> Body<'b, P> {
+    /// How many parts are still to come: one at least, if there was none.
+    fn parts(&self) -> u32 {
+        self.left.div_ceil(PART).max(1) as u32
     }
 
-    fn extend(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let most = PART_HEADER + PART;
-            if self.parts.last().is_none_or(|part| part.len() == most) {
-                let len = (PART_HEADER + self.left.min(PART)).next_multiple_of(UNIT as usize);
-                let mut part = Vec::with_capacity(len);
-                part.resize(PART_HEADER, 0);
-                self.parts.push(part);
+    /// Puts the next part to `bytes`, behind room for its header.
+    fn next_part(&mut self, bytes: &mut Vec<u8>) {
+        let len = PART_HEADER + self.left.min(PART);
+        bytes.clear();
+        bytes.reserve_exact(len.next_multiple_of(UNIT as usize));
+        bytes.resize(PART_HEADER, 0);
+        while bytes.len() < len {
+            if self.rest.is_empty() {
+                let Some(piece) = self.pieces.next() else {
+                    break;
+                };
+                self.rest = piece;
             }
-            let Some(part) = self.parts.last_mut() else {
-                return;
-            };
-            let (now, later) = bytes.split_at(bytes.len().min(most - part.len()));
-            part.extend(now);
+            let (now, later) = self.rest.split_at(self.rest.len().min(len - bytes.len()));
+            bytes.extend(now);
             self.left -= now.len();
-            bytes = later;
+            self.rest = later;
         }
     }
 }
 
-/// The pages and fragments in `body`; none if that can't be one.
-fn unpack(body: &[u8]) -> Option<(Copied, Vec<u8>)> {
-    let (count, rest) = body.split_first_chunk()?;
-    let count = usize::try_from(u64::from_le_bytes(*count)).ok()?;
-    let (places, rest) = rest.split_at_checked(count.checked_mul(WORD as usize)?)?;
-    let (bytes, fragments) = rest.split_at_checked(count.checked_mul(PAGE as usize)?)?;
-    let places = places.as_chunks().0.iter().map(|word| Offset::new(u64::from_le_bytes(*word)));
-    let pages = bytes.as_chunks().0.iter().map(|page| Box::new(*page));
-    Some((places.zip(pages).collect(), fragments.to_vec()))
+/// How many pages are in the log, and which: what the body of an epoch begins with.
+fn index(logged: &[Offset]) -> Vec<u8> {
+    let words = core::iter::once(logged.len() as u64).chain(logged.iter().map(|at| at.bytes()));
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+/// The body of the epoch with those pages of `pages` that are `logged`, of which that is the
+/// `index`, and `fragments`.
+fn body<'b>(
+    index: &'b [u8],
+    logged: &'b [Offset],
+    pages: &'b Copied,
+    fragments: &'b [u8],
+) -> Body<'b, impl Iterator<Item = &'b [u8]>> {
+    let bytes = logged.iter().filter_map(|at| pages.get(*at)).map(<[u8; PAGE as usize]>::as_slice);
+    let pieces = core::iter::once(index).chain(bytes).chain([fragments]);
+    let left = index.len() + logged.len() * PAGE as usize + fragments.len();
+    Body { pieces, rest: &[], left }
 }
 
 impl<M: Memory, H: Host> Image<M, H> {
@@ -99,12 +128,28 @@ impl<M: Memory, H: Host> Image<M, H> {
         start: Option<Start>,
     ) -> Result<Option<Root>> {
         let Sealed { from, cut, fragments, pages } = sealed;
+        let written = self.write_parts(root, seen, (from..cut, &fragments, &pages), start);
+        self.keep_memory(pages);
+        written
+    }
+
+    /// Writes the epoch of the records in a range of numbers, their fragments, and pages.
+    fn write_parts(
+        &self,
+        root: &Root,
+        mut seen: Seen,
+        (records, fragments, pages): (Range<u64>, &[u8], &Copied),
+        start: Option<Start>,
+    ) -> Result<Option<Root>> {
         let Plan { runs, logged } = plan(pages);
-        let body = Body::of(&logged, &fragments).parts;
-        let (parts, epoch) = (body.len() as u32, root.epoch + 1);
-        let (mut root, mut seen) = (root.clone(), seen);
-        for (part, mut bytes) in (0..).zip(body) {
+        let index = index(&logged);
+        let mut body = body(&index, &logged, pages, fragments);
+        let (parts, epoch, mut root) = (body.parts(), root.epoch + 1, root.clone());
+        let Range { start: from, end: cut } = records;
+        let mut bytes = Vec::new();
+        for part in 0..parts {
             let is_last = part + 1 == parts;
+            body.next_part(&mut bytes);
             let len = (bytes.len() - PART_HEADER) as u64;
             PartHeader { epoch, part, parts, bytes: len, from, cut }.complete(&mut bytes);
             let place = LOG + root.log_end;
@@ -120,7 +165,7 @@ impl<M: Memory, H: Host> Image<M, H> {
             let root_bytes = next.to_bytes();
             let mut ranges: Vec<(u64, &[u8])> = vec![(place, &bytes), (ROOT, &root_bytes)];
             if is_last {
-                ranges.extend(runs.iter().map(|(at, run)| (at.bytes() / BLOCK, run.as_slice())));
+                ranges.extend(runs.iter().map(|(at, run)| (at.bytes() / BLOCK, &**run)));
             }
             if !self.volume.write_atomic_if(&seen, &ranges)? {
                 return Ok(None);
@@ -141,47 +186,57 @@ impl<M: Memory, H: Host> Image<M, H> {
     pub(crate) fn epochs(
         &self,
         root: &Root,
-        mut each: impl FnMut(u64, Epoch) -> Result<()>,
+        mut each: impl FnMut(u64, &Epoch<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut at = root.log_start;
         let mut body = Vec::new();
         let (mut begin, mut next, mut number) = (at, 0, 0);
         while at < root.log_end {
-            let (header, piece) = self.read_part(at)?;
+            let (header, sum) = self.read_header(at)?;
             // What is not followed by the rest of its epoch was given up.
             if header.part == 0 {
                 body.clear();
                 (begin, next, number) = (at, 0, header.epoch);
             }
-            at += header.blocks();
             if header.part != next || header.epoch != number {
-                return Err(self.damaged(at, ImageDefect::Field(16, header.part.into())));
+                let defect = ImageDefect::Field(16, header.part.into());
+                return Err(self.damaged(at + header.blocks(), defect));
             }
-            body.extend(piece);
+            self.read_part(at, &header, sum, &mut body)?;
+            at += header.blocks();
             next += 1;
             if next < header.parts {
                 continue;
             }
-            let unpacked = unpack(&body);
-            let (pages, fragments) = unpacked
-                .ok_or_else(|| self.damaged(begin, ImageDefect::Field(24, body.len() as u64)))?;
-            each(begin, Epoch { header, pages, fragments })?;
+            let defect = ImageDefect::Field(24, body.len() as u64);
+            let epoch = Epoch::of(header, &body).ok_or_else(|| self.damaged(begin, defect))?;
+            each(begin, &epoch)?;
         }
         Ok(())
     }
 
-    fn read_part(&self, at: u64) -> Result<(PartHeader, Vec<u8>)> {
+    /// The header of the part at block `at` of the log, and the checksum of the part.
+    fn read_header(&self, at: u64) -> Result<(PartHeader, u64)> {
         let mut first = vec![0; UNIT as usize];
         self.volume.read_once(LOG + at, &mut first)?;
-        let damaged = |defect| self.damaged(at, defect);
         let found = first.first_chunk().map(PartHeader::from_bytes);
-        let (header, sum) = found.unwrap_or(Err(ImageDefect::Magic)).map_err(damaged)?;
-        let mut bytes = vec![0; (header.blocks() * BLOCK) as usize];
-        self.volume.read_once(LOG + at, &mut bytes)?;
-        let body = bytes.get(PART_HEADER..PART_HEADER + header.bytes as usize);
-        let body = body.unwrap_or_default();
-        header.check(body, sum).map_err(damaged)?;
-        Ok((header, body.to_vec()))
+        found.unwrap_or(Err(ImageDefect::Magic)).map_err(|defect| self.damaged(at, defect))
+    }
+
+    /// Reads what the part at block `at` of the log, which begins with `header`, has of a body, to
+    /// the end of `body`.
+    fn read_part(&self, at: u64, header: &PartHeader, sum: u64, body: &mut Vec<u8>) -> Result<()> {
+        let end = body.len();
+        body.resize(end + (header.blocks() * BLOCK) as usize, 0);
+        let part = body.get_mut(end..).unwrap_or_default();
+        self.volume.read_once(LOG + at, part)?;
+        let len = header.bytes as usize;
+        header
+            .check(part.get(PART_HEADER..PART_HEADER + len).unwrap_or_default(), sum)
+            .map_err(|defect| self.damaged(at, defect))?;
+        part.copy_within(PART_HEADER..PART_HEADER + len, 0);
+        body.truncate(end + len);
+        Ok(())
     }
 
     fn damaged(&self, at: u64, defect: ImageDefect) -> Error {

@@ -25,18 +25,26 @@ mod sync;
 pub use error::{Error, Result};
 pub use restore::Restored;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use conquest_flash::Volume;
 use conquest_pm::host::Host;
+use conquest_pm::log::Bytes;
 use conquest_pm::memory::Memory;
 
 /// The image of a core on a volume.
 pub struct Image<M: Memory, H: Host> {
     volume: Arc<Volume<M, H>>,
+    /// Memory for pages of epochs that nobody uses.
+    kept: Mutex<Vec<Vec<Bytes>>>,
 }
 
 impl<M: Memory, H: Host> Image<M, H> {
+    /// What is on `volume`, whatever that is.
+    fn on(volume: Arc<Volume<M, H>>) -> Image<M, H> {
+        Image { volume, kept: Mutex::default() }
+    }
+
     /// The volume.
     #[must_use]
     pub const fn volume(&self) -> &Arc<Volume<M, H>> {

@@ -4,9 +4,15 @@
 //! runs of pages, which are most of the bytes, are written to their places; what is left goes into
 //! the log, where it is one range, until a checkpoint writes it to the image.
 
+use std::borrow::Cow;
+
 use conquest_flash::RANGES_MAX;
 use conquest_format::{Offset, PAGE};
+use conquest_pm::host::Host;
 use conquest_pm::log::Copied;
+use conquest_pm::memory::Memory;
+
+use crate::Image;
 
 /// Runs of pages that are written to the image by one epoch at most: one range is the log, one the
 /// root.
@@ -14,62 +20,107 @@ pub(crate) const RUNS_MAX: usize = RANGES_MAX - 2;
 /// Bytes that are written to the image by one epoch at most.
 const IMAGE_MAX: u64 = 32 << 20;
 
+/// Pages of an epoch that nobody uses, for which the memory is kept: as many as it writes to the
+/// image.
+const KEPT_PAGES: usize = (IMAGE_MAX / PAGE) as usize;
+/// How many times so many: two epochs are under way at most.
+const KEPT: usize = 2;
+
 /// Pages beside each other: the offset of the first one, and their bytes.
-pub(crate) type Run = (Offset, Vec<u8>);
+pub(crate) type Run<'c> = (Offset, Cow<'c, [u8]>);
 
 /// How the pages of an epoch are written.
 #[derive(Default)]
-pub(crate) struct Plan {
+pub(crate) struct Plan<'c> {
     /// To the image.
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<Run<'c>>,
     /// In the log.
-    pub(crate) logged: Copied,
+    pub(crate) logged: Vec<Offset>,
 }
 
 /// Splits `pages`: as many as can be go to the image.
-pub(crate) fn plan(mut pages: Copied) -> Plan {
-    let places: Vec<u64> = pages.keys().map(|at| at.bytes() / PAGE).collect();
-    let mut runs: Vec<&[u64]> = places.chunk_by(|page, next| page + 1 == *next).collect();
+pub(crate) fn plan(pages: &Copied) -> Plan<'_> {
+    let places: Vec<Offset> = pages.places().collect();
+    let mut runs: Vec<&[Offset]> = places.chunk_by(|page, next| page.plus(PAGE) == *next).collect();
     // The longest first.
     runs.sort_by_key(|run| (core::cmp::Reverse(run.len()), run.first().copied()));
     let mut plan = Plan::default();
     let mut used = 0;
     for run in runs {
         let len = run.len() as u64 * PAGE;
-        let Some(first) = run.first().filter(|_| used + len <= IMAGE_MAX) else {
-            continue;
-        };
-        if plan.runs.len() == RUNS_MAX {
-            break;
+        match run.first() {
+            Some(&first) if plan.runs.len() < RUNS_MAX && used + len <= IMAGE_MAX => {
+                used += len;
+                plan.runs.push((first, pages.run(first, run.len())));
+            }
+            _ => plan.logged.extend(run),
         }
-        used += len;
-        let mut bytes = Vec::with_capacity(len as usize);
-        for page in run.iter().filter_map(|page| pages.remove(&Offset::new(page * PAGE))) {
-            bytes.extend(&*page);
-        }
-        plan.runs.push((Offset::new(first * PAGE), bytes));
     }
-    plan.logged = pages;
+    plan.logged.sort_unstable();
     plan
 }
 
-#[test]
-fn the_longest_runs_go_to_the_image() {
-    let page = |value: u8| Box::new([value; PAGE as usize]);
-    let mut pages = Copied::new();
-    // Runs of one page, of which there are too many, and one of three.
-    for index in 0..RUNS_MAX as u64 + 9 {
-        pages.insert(Offset::new(2 * index * PAGE), page(index as u8));
+impl<M: Memory, H: Host> Image<M, H> {
+    /// For pages of an epoch: none.
+    pub(crate) fn memory_for_pages(&self) -> Copied {
+        // It is not waited for: in a forked child another thread may have it for ever.
+        let kept = self.kept.try_lock().ok().and_then(|mut kept| kept.pop());
+        kept.map_or_else(Copied::new, Copied::within)
     }
-    pages.insert(Offset::new(3 * PAGE), page(200));
-    let all = pages.clone();
-    let Plan { runs, logged } = plan(pages);
-    assert_eq!((runs.len(), runs[0].0, runs[0].1.len()), (RUNS_MAX, Offset::new(2 * PAGE), 12288));
-    let mut found = logged;
-    for (at, bytes) in runs {
-        for (index, page) in (0..).zip(bytes.as_chunks::<{ PAGE as usize }>().0) {
-            found.insert(at.plus(index * PAGE), Box::new(*page));
+
+    /// Keeps the memory of pages that nobody needs any more for the next epoch, but not more than
+    /// most epochs need.
+    pub(crate) fn keep_memory(&self, pages: Copied) {
+        let mut memory = pages.into_memory();
+        if let Ok(mut kept) = self.kept.try_lock()
+            && kept.len() < KEPT
+        {
+            memory.truncate(KEPT_PAGES);
+            memory.shrink_to(KEPT_PAGES);
+            kept.push(memory);
         }
     }
-    assert_eq!(found, all);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(pages: &mut Copied, page: u64, value: u8) {
+        pages.add(Offset::new(page * PAGE), |bytes| *bytes = [value; PAGE as usize]);
+    }
+
+    #[test]
+    fn the_longest_runs_go_to_the_image() {
+        let mut pages = Copied::new();
+        // Runs of one page, of which there are too many, and one of three.
+        for index in 0..RUNS_MAX as u64 + 9 {
+            add(&mut pages, 2 * index, index as u8);
+        }
+        add(&mut pages, 3, 200);
+        let Plan { runs, logged } = plan(&pages);
+        let first = (runs[0].0, runs[0].1.len());
+        assert_eq!((runs.len(), first), (RUNS_MAX, (Offset::new(2 * PAGE), 12288)));
+        let mut found = Copied::new();
+        for at in logged {
+            found.add(at, |bytes| *bytes = *pages.get(at).unwrap());
+        }
+        for (at, bytes) in runs {
+            for (index, page) in (0..).zip(bytes.as_chunks::<{ PAGE as usize }>().0) {
+                found.add(at.plus(index * PAGE), |bytes| *bytes = *page);
+            }
+        }
+        assert_eq!(found, pages);
+    }
+
+    #[test]
+    fn what_does_not_fit_to_the_image_is_logged() {
+        let mut pages = Copied::new();
+        (0..KEPT_PAGES as u64 + 1).for_each(|page| add(&mut pages, page, 1));
+        add(&mut pages, KEPT_PAGES as u64 + 9, 1);
+        let Plan { runs, logged } = plan(&pages);
+        assert_eq!((runs.len(), runs[0].1.len()), (1, PAGE as usize));
+        assert_eq!(logged.len(), KEPT_PAGES + 1);
+        assert!(logged.is_sorted());
+    }
 }

@@ -1,6 +1,5 @@
 //! Making the region again, after a restart of the machine.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use conquest_format::geometry::Geometry;
@@ -67,7 +66,7 @@ impl<M: Memory, H: Host> Image<M, H> {
         let logged = self.logged(&root)?;
         let mut restored = Restored { cut: root.cut, ..Restored::default() };
         let mut refused = self.put_image(&mut replay, &root, &mut restored)?;
-        for (&at, page) in &logged.pages {
+        for (at, page) in logged.pages.iter() {
             refused += u64::from(!replay.put_page(at, page)?);
         }
         let replayed = replay.replay(&logged.fragments)?;
@@ -111,23 +110,24 @@ impl<M: Memory, H: Host> Image<M, H> {
     /// What the log of `root` says.
     pub(crate) fn logged(&self, root: &Root) -> Result<Logged> {
         let mut logged = Logged::default();
-        let mut all: BTreeMap<Offset, Box<[u8; PAGE as usize]>> = BTreeMap::new();
         self.epochs(root, |_, epoch| {
             // A record that a checkpoint has repeated named its pages in an earlier epoch.
             let own = |number: &u64| *number >= epoch.header.from;
-            for (_, _, fragment) in Fragments::of(&epoch.fragments).filter(|it| own(&it.0)) {
+            for (_, _, fragment) in Fragments::of(epoch.fragments).filter(|it| own(&it.0)) {
                 for item in Items::of(fragment) {
                     if let Item::Pages(first, count) = item {
                         // What this epoch has not in the log is in the image.
-                        (0..count).for_each(|index| _ = all.remove(&first.plus(index * PAGE)));
+                        (0..count)
+                            .for_each(|index| _ = logged.pages.remove(first.plus(index * PAGE)));
                     }
                 }
             }
-            all.extend(epoch.pages);
+            for (at, page) in epoch.pages() {
+                logged.pages.add(at, |bytes| *bytes = *page);
+            }
             logged.fragments.extend(epoch.fragments);
             Ok(())
         })?;
-        logged.pages = all;
         Ok(logged)
     }
 }

@@ -46,7 +46,7 @@ impl<M: Memory, H: Host> Image<M, H> {
     /// # Errors
     /// As [`Self::make`].
     pub fn make_of(volume: Arc<Volume<M, H>>, new: &NewRegion, cut: u64) -> Result<Image<M, H>> {
-        let image = Image { volume };
+        let image = Image::on(volume);
         if new.shape.log == 0 {
             return Err(Error::NoLog { volume: image.name() });
         }
@@ -93,7 +93,7 @@ impl<M: Memory, H: Host> Image<M, H> {
     /// # Errors
     /// [`Error::Missing`], [`Error::Version`], [`Error::Corrupt`], those of the volume.
     pub fn find(volume: Arc<Volume<M, H>>) -> Result<Image<M, H>> {
-        let image = Image { volume };
+        let image = Image::on(volume);
         image.look()?;
         Ok(image)
     }

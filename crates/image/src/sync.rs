@@ -6,7 +6,7 @@ use std::time::Instant;
 use conquest_pm::Core;
 use conquest_pm::core::DurableMaker;
 use conquest_pm::host::Host;
-use conquest_pm::log::{Copied, Lead};
+use conquest_pm::log::Lead;
 use conquest_pm::memory::Memory;
 
 use crate::{Image, Result};
@@ -39,7 +39,7 @@ impl<M: Memory, H: Host> Image<M, H> {
         let (root, seen) = self.look_for(core)?;
         let mut cut = root.cut;
         if cut < core.next_sequence() {
-            match core.seal(cut, Copied::new()) {
+            match core.seal(cut, self.memory_for_pages()) {
                 Ok(Some(sealed)) => match self.write_epoch(&root, seen, sealed, None)? {
                     Some(root) => cut = root.cut,
                     None => return Ok(()),

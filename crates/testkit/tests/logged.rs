@@ -65,7 +65,9 @@ fn text(error: Error) -> String {
 impl Volume {
     /// Takes what was sealed, all at once.
     fn take(&mut self, sealed: Sealed) {
-        self.pages.extend(sealed.pages);
+        for (at, page) in sealed.pages.iter() {
+            self.pages.add(at, |bytes| *bytes = *page);
+        }
         for (sequence, number, fragment) in Fragments::of(&sealed.fragments) {
             self.fragments.insert((sequence, number), fragment.to_vec());
         }
@@ -94,7 +96,7 @@ impl Volume {
         let mut replay =
             Replay::new(&actor, &host, path, &new, Origin { first: self.cut, incarnation: 0 })
                 .map_err(text)?;
-        for (&at, page) in &self.pages {
+        for (at, page) in self.pages.iter() {
             if !replay.put_page(at, page).map_err(text)? {
                 return Err(format!("a page that can't be at {at}"));
             }
@@ -171,7 +173,8 @@ fn checkpoint(core: &SimCore, state: &State, together: usize) -> Result<(), Stri
         loop {
             let before = done(core);
             let from = core.durable();
-            let copied = part.iter().map(|&at| (at, core.copy_page(at))).collect();
+            let mut copied = Copied::new();
+            part.iter().for_each(|&at| core.copy_page(at, &mut copied));
             match core.seal(from, copied) {
                 Ok(Some(sealed)) => {
                     if put(core, state, sealed, before)? {
@@ -504,7 +507,7 @@ fn pages_that_are_freed_before_they_are_durable_are_not_written() {
         state.begun.lock().unwrap()[0] = before[0];
         let sealed = core.seal(core.durable(), Copied::new()).unwrap().unwrap();
         let heap = core.geometry().page(0);
-        let count = sealed.pages.keys().filter(|at| **at >= heap).count();
+        let count = sealed.pages.places().filter(|at| *at >= heap).count();
         assert!(put(&core, &state, sealed, before).unwrap());
         count
     };

@@ -25,6 +25,7 @@
 
 mod checkpoint;
 mod chunk;
+mod copied;
 mod keeper;
 mod lead;
 mod record;
@@ -33,11 +34,12 @@ mod replay;
 mod seal;
 
 pub use checkpoint::Begun;
+pub use copied::{Bytes, Copied};
 pub use keeper::{Asked, Lag, ask_keeper_to_leave, keeper_slot};
 pub use lead::{Lead, PATIENCE, Waiting};
 pub use refusal::Refusal;
 pub use replay::{Replay, Replayed};
-pub use seal::{Copied, Sealed};
+pub use seal::Sealed;
 
 pub(crate) use record::Building;
 

@@ -13,6 +13,7 @@ use conquest_format::{GROUP_PAGES, Offset, PAGE, WORD};
 use crate::busy::BitWord;
 use crate::core::Core;
 use crate::host::Host;
+use crate::log::Copied;
 use crate::memory::Memory;
 use crate::{Error, Result};
 
@@ -20,9 +21,6 @@ use crate::{Error, Result};
 const FREELY: u32 = 2;
 /// Rounds after which sealing is given up: records were named faster than they could be copied.
 const ROUNDS_MAX: u32 = 1000;
-
-/// Pages of the region, by the offsets of their first bytes.
-pub type Copied = BTreeMap<Offset, Box<[u8; PAGE as usize]>>;
 
 /// What records below a cut have come to, from what was durable on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +126,7 @@ impl<M: Memory, H: Host> Core<M, H> {
             if !found.named.is_empty() {
                 for page in core::mem::take(&mut found.named) {
                     let at = Offset::new(page * PAGE);
-                    copied.insert(at, self.copy_page(at));
+                    self.copy_page(at, &mut copied);
                     found.taken.insert(page);
                 }
                 // What is in the copies was there before the next number is read.
@@ -148,12 +146,9 @@ impl<M: Memory, H: Host> Core<M, H> {
         Err(Error::Again)
     }
 
-    /// The page at `at`, as it is: each of its words by itself.
-    #[must_use]
-    pub fn copy_page(&self, at: Offset) -> Box<[u8; PAGE as usize]> {
-        let mut page = Box::new([0; PAGE as usize]);
-        self.memory.read(at, &mut *page);
-        page
+    /// Adds the page at `at` to those that were `copied`, as it is: each of its words by itself.
+    pub fn copy_page(&self, at: Offset, copied: &mut Copied) {
+        copied.add(at, |page| self.memory.read(at, page));
     }
 
     /// Makes a cut, and reads what is below it.
@@ -260,7 +255,7 @@ impl<M: Memory, H: Host> Core<M, H> {
                 for page in item.entries().flat_map(|entry| self.freed_pages(entry)) {
                     named.remove(&page);
                     if taken.remove(&page) {
-                        copied.remove(&Offset::new(page * PAGE));
+                        copied.remove(Offset::new(page * PAGE));
                     }
                 }
             }
