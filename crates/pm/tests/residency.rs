@@ -431,11 +431,15 @@ fn who_loads_may_die_at_every_step_while_others_go_on() {
         let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
         let died = std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !stop.load(Relaxed) {
+                // Once at least, however late it comes to it.
+                loop {
                     for &place in &there {
                         memory.put(at(place + 16), count.load(Relaxed) + 1, Relaxed);
                     }
                     count.fetch_add(1, Relaxed);
+                    if stop.load(Relaxed) {
+                        break;
+                    }
                 }
             });
             let died = dies_after(&medium, steps, &[group]);
