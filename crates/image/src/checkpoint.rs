@@ -125,7 +125,7 @@ impl<M: Memory, H: Host> Image<M, H> {
             if start.is_some_and(|start| start.follows != root.log_start) {
                 return Ok(());
             }
-            let mut copied = self.memory_for_pages();
+            let mut copied = self.kept.take();
             pages.iter().for_each(|&at| core.copy_page(at, &mut copied));
             let mut sealed = match core.seal(root.cut, copied) {
                 Ok(Some(sealed)) => sealed,

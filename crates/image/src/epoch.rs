@@ -129,7 +129,7 @@ impl<M: Memory, H: Host> Image<M, H> {
     ) -> Result<Option<Root>> {
         let Sealed { from, cut, fragments, pages } = sealed;
         let written = self.write_parts(root, seen, (from..cut, &fragments, &pages), start);
-        self.keep_memory(pages);
+        self.kept.give(pages);
         written
     }
 

@@ -25,24 +25,25 @@ mod sync;
 pub use error::{Error, Result};
 pub use restore::Restored;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use conquest_flash::Volume;
 use conquest_pm::host::Host;
-use conquest_pm::log::Bytes;
 use conquest_pm::memory::Memory;
+
+use pages::Kept;
 
 /// The image of a core on a volume.
 pub struct Image<M: Memory, H: Host> {
     volume: Arc<Volume<M, H>>,
-    /// Memory for pages of epochs that nobody uses.
-    kept: Mutex<Vec<Vec<Bytes>>>,
+    /// Memory for pages of epochs.
+    kept: Kept,
 }
 
 impl<M: Memory, H: Host> Image<M, H> {
     /// What is on `volume`, whatever that is.
     fn on(volume: Arc<Volume<M, H>>) -> Image<M, H> {
-        Image { volume, kept: Mutex::default() }
+        Image { volume, kept: Kept::default() }
     }
 
     /// The volume.

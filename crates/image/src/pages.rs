@@ -5,14 +5,11 @@
 //! the log, where it is one range, until a checkpoint writes it to the image.
 
 use std::borrow::Cow;
+use std::sync::Mutex;
 
 use conquest_flash::RANGES_MAX;
 use conquest_format::{Offset, PAGE};
-use conquest_pm::host::Host;
-use conquest_pm::log::Copied;
-use conquest_pm::memory::Memory;
-
-use crate::Image;
+use conquest_pm::log::{Bytes, Copied};
 
 /// Runs of pages that are written to the image by one epoch at most: one range is the log, one the
 /// root.
@@ -20,8 +17,7 @@ pub(crate) const RUNS_MAX: usize = RANGES_MAX - 2;
 /// Bytes that are written to the image by one epoch at most.
 const IMAGE_MAX: u64 = 32 << 20;
 
-/// Pages of an epoch that nobody uses, for which the memory is kept: as many as it writes to the
-/// image.
+/// Pages of an epoch for which memory is kept: as many as it writes to the image.
 const KEPT_PAGES: usize = (IMAGE_MAX / PAGE) as usize;
 /// How many times so many: two epochs are under way at most.
 const KEPT: usize = 2;
@@ -60,19 +56,23 @@ pub(crate) fn plan(pages: &Copied) -> Plan<'_> {
     plan
 }
 
-impl<M: Memory, H: Host> Image<M, H> {
-    /// For pages of an epoch: none.
-    pub(crate) fn memory_for_pages(&self) -> Copied {
+/// Memory for pages of epochs that nobody uses.
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<Vec<Vec<Bytes>>>);
+
+impl Kept {
+    /// For pages of an epoch: none, and memory for some, if there is any.
+    pub(crate) fn take(&self) -> Copied {
         // It is not waited for: in a forked child another thread may have it for ever.
-        let kept = self.kept.try_lock().ok().and_then(|mut kept| kept.pop());
+        let kept = self.0.try_lock().ok().and_then(|mut kept| kept.pop());
         kept.map_or_else(Copied::new, Copied::within)
     }
 
-    /// Keeps the memory of pages that nobody needs any more for the next epoch, but not more than
-    /// most epochs need.
-    pub(crate) fn keep_memory(&self, pages: Copied) {
+    /// Keeps the memory of `pages`, which nobody needs any more, but not more of it than most
+    /// epochs need.
+    pub(crate) fn give(&self, pages: Copied) {
         let mut memory = pages.into_memory();
-        if let Ok(mut kept) = self.kept.try_lock()
+        if let Ok(mut kept) = self.0.try_lock()
             && kept.len() < KEPT
         {
             memory.truncate(KEPT_PAGES);
@@ -122,5 +122,25 @@ mod tests {
         assert_eq!((runs.len(), runs[0].1.len()), (1, PAGE as usize));
         assert_eq!(logged.len(), KEPT_PAGES + 1);
         assert!(logged.is_sorted());
+    }
+
+    #[test]
+    fn memory_of_most_epochs_is_kept() {
+        let kept = Kept::default();
+        assert_eq!(kept.take().into_memory().len(), 0);
+        for count in [5, KEPT_PAGES + 10, 7] {
+            let mut pages = Copied::new();
+            (0..count as u64).for_each(|page| add(&mut pages, page, 1));
+            kept.give(pages);
+        }
+        // The third one was one too many.
+        let sizes = [(); 3].map(|()| {
+            let pages = kept.take();
+            assert!(pages.is_empty());
+            let memory = pages.into_memory();
+            assert!(memory.capacity() <= KEPT_PAGES);
+            memory.len()
+        });
+        assert_eq!(sizes, [KEPT_PAGES, 5, 0]);
     }
 }

@@ -39,7 +39,7 @@ impl<M: Memory, H: Host> Image<M, H> {
         let (root, seen) = self.look_for(core)?;
         let mut cut = root.cut;
         if cut < core.next_sequence() {
-            match core.seal(cut, self.memory_for_pages()) {
+            match core.seal(cut, self.kept.take()) {
                 Ok(Some(sealed)) => match self.write_epoch(&root, seen, sealed, None)? {
                     Some(root) => cut = root.cut,
                     None => return Ok(()),
