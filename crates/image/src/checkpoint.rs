@@ -159,11 +159,11 @@ impl<M: Memory, H: Host> Image<M, H> {
 #[test]
 fn parts_have_no_more_runs_and_pages_than_an_epoch_takes() {
     let page = |number: u64| Offset::new(number * PAGE);
-    // A long run, of which a part begins with the rest; runs of one, two and three pages; and one
-    // more.
+    // A long run, of which a part begins with the rest, a page; runs of one, two and three pages;
+    // and one more.
     let runs = (0..400).flat_map(|run| (0..=run % 3).map(move |index| 6000 + run * 4 + index));
     let pages: BTreeSet<Offset> =
-        (0..5000).chain(runs).chain(8000..8000 + 9000).map(page).collect();
+        (0..9 * PAGES as u64 + 1).chain(runs).chain(8000..8000 + 9000).map(page).collect();
     let parts = in_parts(&pages);
     assert_eq!(parts.concat(), pages.iter().copied().collect::<Vec<_>>());
     for (index, part) in parts.iter().enumerate() {

@@ -244,3 +244,60 @@ impl<M: Memory, H: Host> Image<M, H> {
         Error::Corrupt { volume, what, block: LOG + at, defect }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    /// The parts of the body of an epoch with `count` pages in the log, and so many bytes of
+    /// fragments, with what stands in front of each; and all of them together.
+    fn parts(count: u64, fragments: usize) -> (Copied, Vec<usize>, Vec<u8>) {
+        let mut pages = Copied::new();
+        for page in 0..count {
+            pages.add(Offset::new(2 * page * PAGE), |bytes| *bytes = [page as u8; PAGE as usize]);
+        }
+        let logged: Vec<Offset> = pages.places().collect();
+        let (index, fragments) = (index(&logged), vec![9; fragments]);
+        let mut body = body(&index, &logged, &pages, &fragments);
+        let (mut bytes, mut all) = (Vec::new(), Vec::new());
+        let lens = (0..body.parts()).map(|_| {
+            body.next_part(&mut bytes);
+            assert_eq!(bytes[..PART_HEADER], [0; PART_HEADER]);
+            all.extend(&bytes[PART_HEADER..]);
+            bytes.len() - PART_HEADER
+        });
+        let lens = lens.collect();
+        assert_eq!(body.left, 0);
+        drop(body);
+        (pages, lens, all)
+    }
+
+    #[test]
+    fn bodies_come_in_parts_and_are_read_again() {
+        let header = PartHeader { epoch: 1, part: 0, parts: 1, bytes: 0, from: 2, cut: 3 };
+        let pages_of_a_part = PART as u64 / PAGE;
+        for (count, fragments, expected) in [
+            (0, 0, 1),
+            (3, 100, 1),
+            // The index is what is too much for one part.
+            (pages_of_a_part, 5, 2),
+            (2 * pages_of_a_part, 0, 3),
+            (0, PART - WORD as usize, 1),
+            (0, PART - WORD as usize + 1, 2),
+            (1, 2 * PART, 3),
+        ] {
+            let (pages, lens, all) = parts(count, fragments);
+            assert_eq!(lens.len(), expected, "{count} {fragments}");
+            assert!(lens[..expected - 1].iter().all(|len| *len == PART));
+            let epoch = Epoch::of(header, &all).unwrap();
+            assert!(epoch.places().eq(pages.places()) && epoch.pages().eq(pages.iter()));
+            assert!(epoch.fragments == vec![9; fragments]);
+        }
+        // What can't be one: more pages than there are bytes.
+        assert!(Epoch::of(header, &[1; 7]).is_none());
+        assert!(Epoch::of(header, &u64::MAX.to_le_bytes()).is_none());
+        assert!(Epoch::of(header, &[[1, 0, 0, 0, 0, 0, 0, 0]; 2].concat()).is_none());
+    }
+}
