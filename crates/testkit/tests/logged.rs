@@ -654,3 +654,30 @@ fn the_keeper_is_asked_to_hurry_before_anybody_else_has_to_make_room() {
         assert!(asks > quiet, "{asks} times, after {quiet} operations");
     }
 }
+
+#[test]
+fn the_keeper_is_known_and_counts_as_nobody() {
+    become_actor(0);
+    let (memory, world) = fresh(Shape { log: 60, ..SHAPE }, false).unwrap();
+    let attached = |actor: u32| {
+        become_actor(actor);
+        // By the number of its first thread, as a process is called.
+        attach(DyingMemory::counting(memory.actor(actor)), &world, actor + 1).unwrap()
+    };
+    let keeper = attached(0);
+    assert!(!keeper.has_keeper() && !keeper.is_anyone_else_at_work().unwrap());
+    keeper.become_keeper();
+    assert!(keeper.has_keeper() && !keeper.is_anyone_else_at_work().unwrap());
+    let other = attached(1);
+    assert!(other.has_keeper() && !other.is_anyone_else_at_work().unwrap());
+    assert!(keeper.is_anyone_else_at_work().unwrap());
+    let third = attached(2);
+    assert!(other.is_anyone_else_at_work().unwrap());
+    drop((other, third));
+    become_actor(0);
+    assert!(!keeper.is_anyone_else_at_work().unwrap());
+    // Whoever has its slot next is no keeper.
+    drop(keeper);
+    let next = attached(3);
+    assert!(!next.has_keeper());
+}
