@@ -41,7 +41,7 @@ const TOGETHER: [(&str, Tests); 1] = [(
     &[
         ("image", &[]),
         ("pm", &["residency"]),
-        ("testkit", &["logged"]),
+        ("testkit", &["logged", "replay"]),
         (
             "fs",
             &[
