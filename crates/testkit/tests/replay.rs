@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use conquest_format::geometry::{Geometry, STATE, STATE_CHUNKS, STATE_GROUPS, Shape};
-use conquest_format::journal::{Action, Entry};
+use conquest_format::journal::{Action, CHECKSUM, COMMIT, Commit, Entry};
 use conquest_format::log::{ItemKind, fragment};
 use conquest_format::volatile::holding::PER_CHUNK;
 use conquest_format::{GROUP_PAGES, Offset, PAGE, WORD};
@@ -53,6 +53,8 @@ struct Made {
     groups: u64,
     chunks: u64,
     bytes: Vec<u8>,
+    /// The commit words of all lanes and their checksums, when the region is finished.
+    lanes: Vec<[u64; 2]>,
 }
 
 impl Made {
@@ -86,7 +88,10 @@ fn made(act: impl FnOnce(&mut Replay<'_, Actor, SimHost>) -> Replayed) -> Made {
     let (finished, chunks) = replay.finish().unwrap();
     assert_eq!(finished, groups);
     memory.violation().map_or(Ok(()), Err).unwrap();
-    Made { found, groups, chunks, bytes }
+    let load = |at: Offset| actor.load(at, Ordering::Relaxed);
+    let lanes = (0..SHAPE.lanes).map(|lane| geometry.lane(lane));
+    let lanes = lanes.map(|lane| [load(lane.plus(COMMIT)), load(lane.plus(CHECKSUM))]).collect();
+    Made { found, groups, chunks, bytes, lanes }
 }
 
 #[test]
@@ -247,4 +252,16 @@ fn pages_of_the_image_are_put_where_they_can_be() {
         assert_eq!((made.groups, made.chunks), (begin.groups, begin.chunks), "{at}");
         assert!(made.bytes == begin.bytes, "{at}");
     }
+}
+
+#[test]
+fn no_record_is_under_way_in_a_region_that_is_finished() {
+    let lane = layout().lane(2);
+    let was = [set(lane.plus(COMMIT).bytes(), 12_345), set(lane.plus(CHECKSUM).bytes(), 678)];
+    let made = replayed(&record(1, &was.each_ref().map(Vec::as_slice)));
+    assert_eq!(made.found.refused, 0);
+    assert_eq!(made.word(lane.plus(CHECKSUM).bytes()), 678);
+    // The log has given no number from this one on.
+    let retired = Commit { sequence: 100, ..Commit::default() }.pack();
+    assert_eq!(made.lanes, vec![[retired, 0]; SHAPE.lanes as usize]);
 }
