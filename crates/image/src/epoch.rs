@@ -202,6 +202,10 @@ impl<M: Memory, H: Host> Image<M, H> {
                 let defect = ImageDefect::Field(16, header.part.into());
                 return Err(self.damaged(at + header.blocks(), defect));
             }
+            // Nothing has looked at its checksum yet: it may ask for any amount of memory.
+            if header.blocks() > root.log_end - at {
+                return Err(self.damaged(at, ImageDefect::Field(24, header.bytes)));
+            }
             self.read_part(at, &header, sum, &mut body)?;
             at += header.blocks();
             next += 1;

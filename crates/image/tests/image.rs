@@ -264,6 +264,40 @@ fn a_volume_that_is_not_the_cores_is_refused() {
 }
 
 #[test]
+fn a_log_that_is_damaged_is_refused_whatever_it_says() {
+    let device = memory_device(600);
+    let on = volume(Arc::new(device.as_other()));
+    let image = Image::make(Arc::clone(&on), &new_region(1)).unwrap();
+    let core = Core::new(1);
+    push(&core.core, 0, 1, 0);
+    image.sync(&core.core).unwrap();
+    let mut first = [0; 512];
+    on.read(LOG, &mut first).unwrap();
+    let restore = || {
+        let geometry = Geometry::new(SHAPE).unwrap();
+        let words = Arc::new(Words::new(geometry.len()));
+        let memory = RecordingMemory::new(words, geometry.volatile(), false);
+        let world = World::new(memory.clock());
+        image.restore(&memory.actor(0), &world.process(9), Path::new("restored"))
+    };
+    restore().unwrap();
+    // Any word, but for the one that nobody looks at; also how many bytes there are, up to what no
+    // memory has.
+    for at in (0..16).filter(|at| *at != 6) {
+        for value in [1, 1 << 20, LOG, LOG - 1, u64::MAX] {
+            let mut damaged = first;
+            damaged[at * 8..][..8].copy_from_slice(&u64::to_le_bytes(value));
+            if damaged != first {
+                on.write(LOG, &damaged).unwrap();
+                assert!(matches!(restore(), Err(Error::Corrupt { .. })), "word {at}: {value}");
+            }
+        }
+    }
+    on.write(LOG, &first).unwrap();
+    restore().unwrap();
+}
+
+#[test]
 fn a_device_that_fails_makes_nothing_durable() {
     let device = memory_device(600);
     let faults = Arc::new(Faults::default());
