@@ -530,11 +530,10 @@ fn a_target_that_fails_does_not_take_the_others_with_it() {
     assert!(failures.contains("No space left") && !failures.contains("/dev/shm"), "{failures}");
     // What would not fit into the memory is not even begun.
     let vast = ["bench", "sprite-small", "--on", "ramfs,conquest", "--set", "bytes=1073741824"];
-    let begin = Instant::now();
     let output = conquest([&vast[..], &["--set", "files=100000"]].concat());
     let said = text(&output.stderr);
-    assert!(said.contains("of memory are needed") && said.contains("--set"), "{said}");
-    assert!(begin.elapsed() < Duration::from_secs(30));
+    assert_eq!(said.matches("of memory are needed").count(), 2, "{said}");
+    assert!(said.contains("--set"), "{said}");
 }
 
 /// The loop devices that there are, and what is behind them.

@@ -22,6 +22,7 @@
 //! What is trimmed is taken out, so that it is in nobody's way; it would do no harm.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::borrow::Cow;
 
 use conquest_format::volume::BLOCK;
 use conquest_format::{GROUP_PAGES, Offset, PAGE, WORD};
@@ -44,6 +45,10 @@ const WAYS: u64 = 8;
 /// Sets of a run.
 const SETS: u64 = (GROUP_PAGES - 1) / WAYS;
 const _: () = assert!(RUNS_MAX * WORD <= GROUP_PAGES * PAGE && GROUP_PAGES * WORD <= PAGE);
+
+/// So many units that are in the cache are not read with those before and behind them: fewer take
+/// less time than another request.
+const BETWEEN: u64 = 16;
 
 /// The cache, as a process knows it.
 #[derive(Debug, Default)]
@@ -137,7 +142,8 @@ impl<M: Memory, H: Host> Volume<M, H> {
         if !self.has_cache() {
             return self.read_now(pieces, into);
         }
-        let (mut left, mut done) = (pieces, 0);
+        let parts = self.by_presence(pieces);
+        let (mut left, mut done) = (&*parts, 0);
         while let [piece, others @ ..] = left {
             let len = self.bytes_of(piece);
             let part = into.get_mut(done..done + len).unwrap_or_default();
@@ -155,6 +161,44 @@ impl<M: Memory, H: Host> Volume<M, H> {
             (left, done) = (later, done + len);
         }
         Ok(())
+    }
+
+    /// `pieces` in such parts that of each all units seem to be in the cache, or it is to be read
+    /// from the devices.
+    fn by_presence<'p>(&self, pieces: &'p [Piece]) -> Cow<'p, [Piece]> {
+        if pieces.iter().all(|piece| piece.len == 1) {
+            return Cow::Borrowed(pieces);
+        }
+        let mut parts = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let (mut part, mut rest) = piece.split_at(self.alike(piece));
+            while let Some(more) = rest {
+                parts.push(part);
+                (part, rest) = more.split_at(self.alike(&more));
+            }
+            parts.push(part);
+        }
+        Cow::Owned(parts)
+    }
+
+    /// How many units of `piece`, from the first one on, seem to be in the cache, if that is;
+    /// otherwise how many are to be read from the devices, with few that are there between them.
+    fn alike(&self, piece: &Piece) -> u64 {
+        let Some(found) = piece.found.as_ref().filter(|found| found.inline.is_none()) else {
+            return piece.len;
+        };
+        let has = |index: u64| self.cached(found.place + index, found.generation).is_some();
+        if has(0) {
+            return (1..piece.len).find(|&index| !has(index)).unwrap_or(piece.len);
+        }
+        let mut there = 0;
+        for index in 1..piece.len {
+            there = if has(index) { there + 1 } else { 0 };
+            if there == BETWEEN {
+                return index + 1 - there;
+            }
+        }
+        piece.len - there
     }
 
     pub(crate) fn has_cache(&self) -> bool {
@@ -304,8 +348,10 @@ impl<M: Memory, H: Host> Volume<M, H> {
             && at < end
             && let Some((first, count)) = self.allocated_within(at * per, (end - at) * per)?
         {
+            // What is allocated next may begin, and go on, behind the end.
             at = first / per;
-            let pieces = self.look(at, (count / per).clamp(1, left))?;
+            let units = (count / per).min(end.saturating_sub(at)).min(left);
+            let pieces = self.look(at, units)?;
             for piece in &pieces {
                 at += piece.len;
                 left = left.saturating_sub(piece.len);
@@ -378,6 +424,7 @@ mod tests {
 
     use super::*;
     use crate::operations::tests::volume;
+    use crate::transfer::Found;
 
     /// Several may find at the same time that another run is to be made.
     #[test]
@@ -466,6 +513,91 @@ mod tests {
         volume.trim(0, volume.info().unwrap().capacity * PER).unwrap();
         assert_eq!(kept(), 2);
         assert!((0..30).all(|unit| !is_kept(unit)));
+    }
+
+    /// What is allocated next may begin behind what is trimmed, or go on there.
+    #[test]
+    fn what_is_behind_what_is_trimmed_stays() {
+        const PER: u64 = PAGE / BLOCK;
+        let volume = volume();
+        volume.allow_cache(GROUP_PAGES * PAGE).unwrap();
+        let mut bytes = vec![7; 6 * PAGE as usize];
+        volume.write(20 * PER, &bytes).unwrap();
+        volume.flush().unwrap();
+        volume.read(20 * PER, &mut bytes).unwrap();
+        let kept = || {
+            let is_kept = |&unit: &u64| volume.may_have(&volume.look(unit, 1).unwrap()[0]);
+            (20..26).filter(is_kept).count()
+        };
+        assert_eq!(kept(), 6);
+        volume.trim(10 * PER, 10 * PER).unwrap();
+        assert_eq!(kept(), 6);
+        volume.trim(15 * PER, 7 * PER).unwrap();
+        assert_eq!(kept(), 4);
+    }
+
+    #[test]
+    fn what_is_there_is_not_read_with_what_is_not_unless_it_is_little() {
+        let volume = volume();
+        volume.allow_cache(GROUP_PAGES * PAGE).unwrap();
+        let found = Found { place: 1000, generation: 3, sums: (0..60).collect(), inline: None };
+        let hole = Piece { unit: 160, len: 5, found: None };
+        let pieces = [Piece { unit: 100, len: 60, found: Some(found) }, hole.clone()];
+        let parts = || {
+            let parts = volume.by_presence(&pieces).into_owned();
+            // All of them are told of, and nothing else.
+            let mut at = 100;
+            for part in &parts {
+                assert_eq!(part.unit, at);
+                at += part.len;
+                match &part.found {
+                    None => assert_eq!(*part, hole),
+                    Some(found) => {
+                        let first = part.unit - 100;
+                        let sums: Vec<u32> =
+                            (first..first + part.len).map(|it| it as u32).collect();
+                        assert_eq!((found.place, &found.sums), (1000 + first, &sums));
+                    }
+                }
+            }
+            assert_eq!(at, 165);
+            parts.iter().map(|part| part.len).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(), [60, 5]);
+        (0..60).for_each(|index| volume.keep_unit(1000 + index, 3, &[1; PAGE as usize]));
+        assert_eq!(parts(), [60, 5]);
+        let forget = |index: u64| volume.forget_unit(tag(1000 + index, 3));
+        // Fifteen are between the second and the third one, and sixteen behind that.
+        [3, 4, 20, 37].into_iter().for_each(forget);
+        assert_eq!(parts(), [3, 18, 16, 1, 22, 5]);
+        [0, 59].into_iter().for_each(forget);
+        assert_eq!(parts(), [21, 16, 1, 21, 1, 5]);
+    }
+
+    #[test]
+    fn what_is_there_in_part_is_read_as_it_is() {
+        const UNITS: u64 = 60;
+        let volume = volume();
+        volume.allow_cache(GROUP_PAGES * PAGE).unwrap();
+        let bytes: Vec<u8> = (0..UNITS * PAGE).map(|at| (at / PAGE + at % 251) as u8).collect();
+        volume.write(0, &bytes).unwrap();
+        volume.flush().unwrap();
+        let mut random = 1_u64;
+        for _ in 0..100 {
+            for unit in 0..UNITS {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let found = volume.look(unit, 1).unwrap().remove(0).found.unwrap();
+                match random >> 60 {
+                    0..6 => volume.forget_unit(tag(found.place, found.generation)),
+                    // What is there may be anything.
+                    6 => volume.keep_unit(found.place, found.generation, &[9; PAGE as usize]),
+                    _ => {}
+                }
+            }
+            let mut read = vec![9; bytes.len()];
+            volume.read_units(0, &mut read).unwrap();
+            assert!(read == bytes);
+        }
     }
 
     /// Also if no device need be asked.

@@ -41,6 +41,27 @@ pub(crate) struct Found {
     pub(crate) inline: Option<Offset>,
 }
 
+impl Piece {
+    /// The first `units` of its units, and the rest, if there is one: of what is not in the region.
+    pub(crate) fn split_at(&self, units: u64) -> (Piece, Option<Piece>) {
+        let (first, rest) = (units.min(self.len), self.len.saturating_sub(units));
+        let part = |skip: u64, len: u64| Piece {
+            unit: self.unit + skip,
+            len,
+            found: self.found.as_ref().map(|found| found.part(skip, len)),
+        };
+        (part(0, first), (rest > 0).then(|| part(first, rest)))
+    }
+}
+
+impl Found {
+    /// `len` units from number `skip` on.
+    fn part(&self, skip: u64, len: u64) -> Found {
+        let sums = self.sums.iter().skip(skip as usize).take(len as usize).copied().collect();
+        Found { place: self.place + skip, sums, ..*self }
+    }
+}
+
 impl<M: Memory, H: Host> Volume<M, H> {
     /// Where up to `len` units from `unit` on are: pieces that cover the range from its start on,
     /// as far as they go.

@@ -98,6 +98,32 @@ fn what_is_cut_off_is_trimmed_and_the_rest_pushed() {
 }
 
 #[test]
+fn what_is_removed_later_is_left_for_the_next_one_who_trims() {
+    let store = hybrid(4);
+    for name in ["one", "two"] {
+        let file = store.file(name, b"");
+        append(&store, file, 20, 1);
+        store.push(file, Wait::Forever).unwrap();
+    }
+    assert_eq!(store.push_due(|| false).unwrap(), 2);
+    let remove = |name: &[u8]| {
+        store.remove(&root_user(), store.root(), name, Removal::File).unwrap();
+    };
+    assert_eq!(store.trim_unneeded(store.unneeded().unwrap()).unwrap(), 0);
+    remove(b"one");
+    let (seen, twice) = (store.unneeded().unwrap(), store.unneeded().unwrap());
+    assert!(!seen.may_be_more());
+    remove(b"two");
+    assert_eq!(store.trim_unneeded(seen).unwrap(), 1);
+    // That has been done already.
+    assert_eq!(store.trim_unneeded(twice).unwrap(), 0);
+    assert!(store.has_due().unwrap());
+    assert_eq!(store.trim_unneeded(store.unneeded().unwrap()).unwrap(), 1);
+    assert!(!store.has_due().unwrap());
+    store.examine();
+}
+
+#[test]
 fn all_that_is_due_is_trimmed_however_many_there_are() {
     let store = hybrid(4);
     let count = 600;

@@ -260,8 +260,7 @@ impl Keeper<'_> {
             }
             if makes_durable {
                 synced = Instant::now();
-                self.backing.sync(core)?;
-                self.store.fs().trim_chunks()?;
+                self.sync_and_trim()?;
             }
             if asked == Asked::Hurry || asked == Asked::Push {
                 self.grow_ahead();
@@ -281,6 +280,20 @@ impl Keeper<'_> {
         self.backing.sync(core)?;
         self.checkpoint_if_long()?;
         Ok(!is_asked)
+    }
+
+    /// Makes all durable that there is, and gives the volume back what is not needed any more then.
+    /// What is removed meanwhile is left for the next time.
+    fn sync_and_trim(&self) -> Result<()> {
+        let (files, core) = (self.store.fs(), self.store.fs().core());
+        loop {
+            let unneeded = files.unneeded()?;
+            let may_be_more = unneeded.may_be_more();
+            self.backing.sync(core)?;
+            if files.trim_unneeded(unneeded)? == 0 || !may_be_more {
+                return Ok(());
+            }
+        }
     }
 
     /// Pushes what is due, not much longer than to `limit`. A second thread helps with much of it:

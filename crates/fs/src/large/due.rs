@@ -9,7 +9,7 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::file_system::{Attempt, lists_lock, root_word};
-use crate::inode::{Draft, FileId};
+use crate::inode::{Draft, FileId, load};
 use crate::large::PAGE_BLOCKS;
 use crate::large::chunk::{self, List};
 use crate::locks::{Mode, Wait};
@@ -17,6 +17,20 @@ use crate::{Errno, Error, FileSystem, Result};
 
 /// Chunks that are looked at together.
 const AT_ONCE: usize = 256;
+/// If so many pages seem to pass when all was pushed that could be, they are counted anew.
+const MANY: u64 = 128;
+
+/// Chunks of which some is not needed any more, as they were found.
+#[derive(Debug)]
+pub struct Unneeded(Vec<(Offset, Chunk)>);
+
+impl Unneeded {
+    /// Whether there may be others: these are as many as are looked at together.
+    #[must_use]
+    pub fn may_be_more(&self) -> bool {
+        self.0.len() >= AT_ONCE
+    }
+}
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Gives the volume back what nobody needs any more, of files that were removed or cut off: how
@@ -26,25 +40,45 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Those of the volume and of the region.
     pub fn trim_chunks(&self) -> Result<u64> {
         let mut trimmed = 0;
-        while self.has_due()? {
-            let listed = self.due(AT_ONCE, |word| word & WHOLE == 0)?;
-            if listed.is_empty() {
-                break;
+        loop {
+            let unneeded = self.unneeded()?;
+            if unneeded.0.is_empty() {
+                return Ok(trimmed);
             }
-            // Who is at one of them, or cuts it off again, leaves it to the next one.
             self.core().make_durable()?;
-            let mut gone = 0;
-            for (at, chunk) in listed {
-                let is_trimmed = match chunk.inode {
-                    0 => self.trim_unused(at, &chunk)?,
-                    _ => self.trim_end(at, &chunk)?,
-                };
-                gone += u64::from(is_trimmed);
+            match self.trim_unneeded(unneeded)? {
+                0 => return Ok(trimmed),
+                more => trimmed += more,
             }
-            trimmed += gone;
-            if gone == 0 {
-                break;
-            }
+        }
+    }
+
+    /// Chunks of which the volume can have back all, or the end, when what is committed now is
+    /// durable: [`Self::trim_unneeded`]. So who makes all durable anyway need not do so once more
+    /// for them.
+    ///
+    /// # Errors
+    /// Those of the region.
+    pub fn unneeded(&self) -> Result<Unneeded> {
+        let is_any = self.has_due()?;
+        let found = if is_any { self.due(AT_ONCE, |word| word & WHOLE == 0)? } else { Vec::new() };
+        Ok(Unneeded(found))
+    }
+
+    /// Gives the volume back what is `unneeded`, for which the caller has made durable all that was
+    /// committed when it was found: how many chunks it was about. Who is at one of them, or has cut
+    /// it off again, leaves it to the next one.
+    ///
+    /// # Errors
+    /// Those of the volume and of the region.
+    pub fn trim_unneeded(&self, unneeded: Unneeded) -> Result<u64> {
+        let mut trimmed = 0;
+        for (at, chunk) in unneeded.0 {
+            let is_trimmed = match chunk.inode {
+                0 => self.trim_unused(at, &chunk)?,
+                _ => self.trim_end(at, &chunk)?,
+            };
+            trimmed += u64::from(is_trimmed);
         }
         Ok(trimmed)
     }
@@ -82,7 +116,30 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 Err(_) => {}
             }
         }
+        if self.core().passing_pages() >= MANY {
+            self.count_passing()?;
+        }
         Ok(pushed)
+    }
+
+    /// Counts the pages that large files have in the core, which pass: those that were freed before
+    /// they were pushed do not count any more.
+    fn count_passing(&self) -> Result<()> {
+        let mut pages = 0;
+        for (_, chunk) in self.due(usize::MAX, |_| true)? {
+            if chunk.inode == 0 {
+                continue;
+            }
+            let file = FileId { number: chunk.inode, generation: chunk.generation };
+            let found = self.read(file.number, |view| Ok(load(view, file)?.0));
+            // One that is gone has none.
+            if let Ok(inode) = found
+                && inode.size > self.limit_of(&inode)
+            {
+                pages += inode.pages;
+            }
+        }
+        Ok(self.core().count_passing_anew(pages)?)
     }
 
     /// Takes the chunk at `at`, of `file`, off the list, unless there is something to be done:

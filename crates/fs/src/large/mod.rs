@@ -51,6 +51,7 @@ use conquest_format::volume::BLOCK;
 
 use crate::error::VolumeError;
 
+pub use due::Unneeded;
 pub use mark::{Marks, marks, set_marks};
 pub use seen::Seen;
 

@@ -154,8 +154,9 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.log_word(head::INCARNATION, Ordering::Relaxed)
     }
 
-    /// Pages that transactions have named which [pass](crate::Tx::pages_pass), since records were
-    /// made durable last, and that have not [passed](Self::pages_have_passed), about.
+    /// Pages that transactions have named which [pass](crate::Tx::pages_pass), and that have not
+    /// [passed](Self::pages_have_passed), durable or not: about, as those that were freed count
+    /// until they are [counted anew](Self::count_passing_anew).
     pub fn passing_pages(&self) -> u64 {
         if self.is_logged() { self.log_word(head::PASSING, Ordering::Relaxed) } else { 0 }
     }
@@ -174,8 +175,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         Ok(())
     }
 
-    /// Counts off `pages` pages that pass, or all: they have gone somewhere else. Those that nobody
-    /// needs any more need not be: none counts when all is durable.
+    /// Counts off `pages` pages that pass, or all: they have gone somewhere else.
     ///
     /// # Errors
     /// [`Error::Failed`](crate::Error::Failed).
@@ -185,6 +185,19 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         let _window = record::window(self)?;
         self.count_off(head::PASSING, pages);
+        Ok(())
+    }
+
+    /// Lets `pages` pages be all that pass, as they were counted a moment ago.
+    ///
+    /// # Errors
+    /// [`Error::Failed`](crate::Error::Failed).
+    pub fn count_passing_anew(&self, pages: u64) -> Result<()> {
+        if !self.is_logged() {
+            return Ok(());
+        }
+        let _window = record::window(self)?;
+        self.memory.store(self.geometry.log_head(head::PASSING), pages, Ordering::Relaxed);
         Ok(())
     }
 

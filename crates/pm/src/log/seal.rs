@@ -298,7 +298,6 @@ impl<M: Memory, H: Host> Core<M, H> {
         }
         // What was named since the cut is not counted: there is little of it.
         self.memory.store(self.geometry.log_head(head::PAGES), 0, Ordering::Relaxed);
-        self.memory.store(self.geometry.log_head(head::PASSING), 0, Ordering::Relaxed);
         let now = self.host.now();
         self.memory.store(self.geometry.log_head(head::DURABLE_AT), now, Ordering::Relaxed);
         self.free_chunks_below(cut);
