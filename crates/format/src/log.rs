@@ -60,7 +60,8 @@ pub mod head {
     pub const LEADER: u64 = 320;
     /// Pages named by records that are not durable yet, about.
     pub const PAGES: u64 = 384;
-    /// The same for pages that are about to go somewhere else: these are not in [`PAGES`].
+    /// Pages in the core that are about to go somewhere else, durable or not, about: these are not
+    /// in [`PAGES`].
     pub const PASSING: u64 = 392;
     /// Times that the region was made again of its volume.
     pub const INCARNATION: u64 = 448;
