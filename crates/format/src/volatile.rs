@@ -99,6 +99,8 @@ pub mod slot {
     pub const PARCEL: u32 = 2;
     /// State of a slot with a parcel that somebody has received.
     pub const RECEIVED: u32 = 3;
+    /// The byte whose lock is the turn of seeing to the slot.
+    pub const TURN: u64 = 1;
     /// Process id, in the process's own pid namespace.
     pub const PID: u64 = 8;
     /// Inode number of that pid namespace.

@@ -480,3 +480,31 @@ fn a_lock_goes_with_the_last_who_is_killed() {
         process::reap();
     }
 }
+
+/// A child has nothing of what its parent had opened, though it has the parent's place, and with it
+/// the same holdings, once that one is dead.
+#[test]
+fn what_the_dead_had_open_is_not_its_childs() {
+    let files = store(2, locks::END);
+    let lines = [Line::new(), Line::new()];
+    let parent = fork(|| {
+        let inherited = open(&files, "a", libc::O_RDWR | libc::O_CREAT);
+        lines[0].serve(|_| {
+            let child = fork(|| {
+                lines[1].serve(|_| {
+                    let own = open(&files, "b", libc::O_RDWR | libc::O_CREAT);
+                    let refused = files.close(&inherited).unwrap_err().errno();
+                    files.close(&own).unwrap();
+                    refused.number().to_string()
+                });
+            });
+            child.number().to_string()
+        });
+    });
+    let parent = Process::find(parent.number());
+    let child = Process::find(lines[0].ask(0).unwrap().parse().unwrap());
+    parent.kill();
+    assert_eq!(lines[1].ask(0).unwrap(), Errno::EBADF.number().to_string());
+    child.kill();
+    process::reap();
+}

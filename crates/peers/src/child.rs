@@ -1,5 +1,6 @@
 //! Forked children of tests.
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use crate::sys::call;
@@ -22,6 +23,12 @@ pub fn fork(work: impl FnOnce()) -> Child {
     // SAFETY: no memory is passed. The child ends even if its parent was killed.
     unsafe { libc::alarm(LIMIT) };
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    if let Err(reason) = &done {
+        // What a test prints is kept in the memory of its process, which ends here.
+        let text = reason.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(reason.downcast_ref::<&str>().copied()).unwrap_or("a child panicked");
+        let _told = writeln!(std::io::stderr().lock(), "a child panicked: {text}");
+    }
     // SAFETY: ends the child at once, without what its parent has registered for its end.
     unsafe { libc::_exit(if done.is_ok() { 0 } else { 101 }) }
 }

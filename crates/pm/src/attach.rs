@@ -269,8 +269,10 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Takes the first slot that no living process has; what a dead one left there is recovered.
     fn take_slot(&self) -> Result<()> {
         for number in 0..self.geometry.shape().slots {
-            if let Some(claim) = self.host.claim(number)? {
-                return self.use_slot(number, claim);
+            if let Some(taken) = self.claim_slot(number)? {
+                let used = self.use_slot(number, taken.claim);
+                drop(taken.turn);
+                return used;
             }
         }
         let slots = self.geometry.shape().slots;

@@ -41,6 +41,19 @@ pub trait Host: Send + Sync + 'static {
     /// If the system refuses for another reason.
     fn claim_to_carry(&self, slot: u32) -> Result<Option<Self::Carried>>;
 
+    /// Takes the turn of seeing to slot `slot`, which is a lock of its own; none if somebody else
+    /// has it.
+    ///
+    /// # Errors
+    /// If the system refuses for another reason.
+    fn claim_turn(&self, slot: u32) -> Result<Option<Self::Claim>>;
+
+    /// Whether somebody, this process included, has the turn of seeing to slot `slot`.
+    ///
+    /// # Errors
+    /// If the system can't tell.
+    fn is_turn_taken(&self, slot: u32) -> Result<bool>;
+
     /// Whether somebody, this process included, has the lock of slot `slot`.
     ///
     /// # Errors

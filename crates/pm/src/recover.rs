@@ -18,6 +18,12 @@ use crate::journal::entry_at;
 use crate::memory::Memory;
 use crate::thread::Open;
 
+/// A slot that somebody takes, or sees to.
+pub(crate) struct TakenSlot<H: Host> {
+    pub(crate) claim: H::Claim,
+    pub(crate) turn: H::Claim,
+}
+
 impl<M: Memory, H: Host> Core<M, H> {
     /// Recovers every process that has died, without waiting for anybody to meet what it left.
     ///
@@ -51,12 +57,26 @@ impl<M: Memory, H: Host> Core<M, H> {
     /// Recovers slot `number`, whose process is dead; false if somebody else is at it or it was
     /// alive after all.
     pub(crate) fn recover_slot(&self, number: u32) -> Result<bool> {
-        let Some(claim) = self.host.claim(number)? else {
+        let Some(taken) = self.claim_slot(number)? else {
             return Ok(false);
         };
         let recovered = self.recover_claimed_slot(number);
-        drop(claim);
+        drop(taken);
         recovered.map(|()| true)
+    }
+
+    /// Takes the lock of slot `number`, and the turn of seeing to it before that; none if somebody
+    /// else has either. As long as he keeps the turn, what a dead process has left there may be as
+    /// it was; who has the lock of a slot, and nobody the turn, is who is in the slot.
+    pub(crate) fn claim_slot(&self, number: u32) -> Result<Option<TakenSlot<H>>> {
+        // To ask costs no descriptor, to claim does.
+        if self.host.is_claimed(number)? {
+            return Ok(None);
+        }
+        let Some(turn) = self.host.claim_turn(number)? else {
+            return Ok(None);
+        };
+        Ok(self.host.claim(number)?.map(|claim| TakenSlot { claim, turn }))
     }
 
     /// Recovers slot `number`, whose kernel lock the caller holds.

@@ -52,6 +52,7 @@ struct State {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Lock {
     Slot(u32),
+    Turn(u32),
     Attach,
 }
 
@@ -208,6 +209,14 @@ impl Host for SimHost {
     fn claim_to_carry(&self, slot: u32) -> Result<Option<SimClaim>> {
         // Nobody's death ends it.
         Ok(self.world.claim(CARRIED, Lock::Slot(slot)))
+    }
+
+    fn claim_turn(&self, slot: u32) -> Result<Option<SimClaim>> {
+        Ok(self.world.claim(self.pid, Lock::Turn(slot)))
+    }
+
+    fn is_turn_taken(&self, slot: u32) -> Result<bool> {
+        Ok(enter(&self.world.state).claims.contains_key(&Lock::Turn(slot)))
     }
 
     fn is_claimed(&self, slot: u32) -> Result<bool> {

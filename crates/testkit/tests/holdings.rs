@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use conquest_format::geometry::{STATE_ROOTS, Shape};
 use conquest_format::{Geometry, Offset, WORD};
@@ -277,6 +277,49 @@ fn what_is_open_stays_where_memory_is_weak() {
 fn what_the_dead_had_open_goes() {
     try_all(600, false, true);
     try_all(300, true, true);
+}
+
+/// Who asks for a holding of the dead is never told that its process lives, though somebody else is
+/// at seeing to the slot.
+#[test]
+fn the_dead_are_not_taken_for_the_living_while_somebody_sees_to_them() {
+    let options = ScheduleOptions {
+        actors: 2,
+        search: Search::Random { seed: 3, first: 0, runs: 500 },
+        persistent_loads: true,
+        step_time: core::time::Duration::from_micros(20),
+        steps: 100_000,
+        ..ScheduleOptions::default()
+    };
+    let setup = || {
+        let (memory, world) = machine(shape(), false);
+        let victim = process(DyingMemory::counting(memory.actor(7)), &world, 7).unwrap();
+        let holding = open(&victim, 0).unwrap().unwrap();
+        world.order(&memory);
+        (memory, (world, victim, holding, AtomicU32::new(0)))
+    };
+    type Scene = (World, SimCore, Holding, AtomicU32);
+    let body = |(world, _, holding, stage): &Scene, id, memory: &Actor| {
+        let text = |error: Error| error.to_string();
+        let core = process(DyingMemory::counting(memory.clone()), world, id).map_err(text)?;
+        stage.fetch_add(1, Ordering::SeqCst);
+        let counts = || core.look_at(*holding).is_some_and(|held| !held.is_dead);
+        if id == 0 {
+            while stage.load(Ordering::SeqCst) < 2 && counts() {}
+            world.kill(7);
+            stage.fetch_add(1, Ordering::SeqCst);
+            return core.recover().map_err(text);
+        }
+        while stage.load(Ordering::SeqCst) < 3 && counts() {}
+        let counts = counts();
+        if counts && !core.recover_holder(*holding).map_err(text)? {
+            return Err("the dead counts as alive".to_owned());
+        }
+        Ok(())
+    };
+    let found = run(&options, setup, body, |_, _| Ok(0));
+    println!("{found}");
+    assert_eq!(found.failed, 0, "{found}");
 }
 
 #[test]

@@ -21,8 +21,6 @@ pub(super) struct Handle {
     counted: Counted,
     open: OpenFile,
     name: Name,
-    /// In which process of a line of descent it was opened.
-    life: Option<u32>,
     is_closed: bool,
 }
 
@@ -38,8 +36,7 @@ impl Handle {
             Ok((counted, open))
         });
         let (counted, open) = opened.map_err(called.fail())?;
-        let life = actor.fs().core().life();
-        Ok(Handle { counted, open, name: called.name(), life, is_closed: false })
+        Ok(Handle { counted, open, name: called.name(), is_closed: false })
     }
 
     /// Who opened it.
@@ -63,7 +60,7 @@ impl Handle {
     }
 
     fn is_own(&self) -> bool {
-        self.life.is_some() && self.actor().fs().core().life() == self.life
+        self.actor().fs().is_own(&self.open)
     }
 
     /// The description, for the process that opened it.

@@ -12,15 +12,22 @@ use crate::{FileSystem, Result};
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
     /// Whether the owner of `lock`, which is `holding` on inode `number`, may have lost it by a
-    /// death that nobody had noticed: then it is worth another look.
+    /// death that nobody had noticed, or it is not there any more: then it is worth another look.
     pub(super) fn has_died(&self, holding: Holding, lock: &Lock, number: u64) -> Result<bool> {
         let core = self.core();
-        if matches!(lock.who.kind, RECORD | TURN) {
-            return Ok(core.recover_holder(holding)?);
-        }
-        let mut has_died = core.bury_dead(holding)?;
+        let has_died = match lock.who.kind {
+            RECORD | TURN => core.recover_holder(holding)?,
+            _ => core.bury_dead(holding)? || self.has_user_died(lock, number)?,
+        };
+        let now = core.look_at(holding).and_then(|held| self.lock_of_holding(held));
+        Ok(has_died || now != Some(*lock))
+    }
+
+    /// Whether somebody who had the description on inode `number` that `lock` is of has died.
+    fn has_user_died(&self, lock: &Lock, number: u64) -> Result<bool> {
+        let core = self.core();
         let Some(home) = core.holding(lock.who.number) else {
-            return Ok(has_died);
+            return Ok(false);
         };
         let mut found = Vec::new();
         core.look_at_holdings(self.lock_of(number), |held| {
@@ -28,6 +35,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
                 found.push(held.holding);
             }
         })?;
+        let mut has_died = false;
         for user in found {
             has_died |= core.bury_dead(user)? || core.recover_holder(user)?;
         }

@@ -69,14 +69,8 @@ pub struct OpenFile {
     pub(crate) holding: Holding,
     /// Where the description is.
     pub(crate) home: Holding,
-}
-
-impl OpenFile {
-    /// One that was just made.
-    const fn made(file: FileId, how: &How, holding: Holding) -> OpenFile {
-        let file_type = FileType::Regular;
-        OpenFile { file, file_type, how: *how, old_access: None, holding, home: holding }
-    }
+    /// In which process of a line of descent it was opened.
+    pub(crate) life: Option<u32>,
 }
 
 impl How {
@@ -107,7 +101,9 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             Ok((file_type, accessed)) => {
                 let is_old = self.now().saturating_sub(accessed) >= DAY;
                 let old_access = is_old.then_some(accessed);
-                Ok(OpenFile { file, file_type, how: *how, old_access, holding, home: holding })
+                let life = self.core().life();
+                let home = holding;
+                Ok(OpenFile { file, file_type, how: *how, old_access, holding, home, life })
             }
             Err(error) => {
                 self.core().let_go(number, holding)?;
@@ -141,14 +137,19 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         Ok(checked)
     }
 
+    /// Whether this process opened `open`: a child does not have what its parent has.
+    pub fn is_own(&self, open: &OpenFile) -> bool {
+        open.life.is_some() && self.core().life() == open.life
+    }
+
     /// Closes `open`. What it alone kept of the file goes, and so do the locks of its description,
     /// if nobody shares it. It must not be used any more, nor shared at the same time.
     ///
     /// # Errors
-    /// `EBADF` if another process opened it: a child does not have what its parent has; those of
-    /// the region, with which the file is closed all the same.
+    /// `EBADF` if another process opened it ([`Self::is_own`]); those of the region, with which the
+    /// file is closed all the same.
     pub fn close(&self, open: &OpenFile) -> Result<()> {
-        if !self.core().has(open.holding) {
+        if !self.is_own(open) {
             return Err(Errno::EBADF.into());
         }
         if open.how.open.write && open.file_type == FileType::Regular {

@@ -114,7 +114,15 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         how: &How,
     ) -> Result<OpenFile> {
         match (made, held) {
-            (Ok(file), Some((_, holding))) => Ok(OpenFile::made(file, how, holding)),
+            (Ok(file), Some((_, holding))) => Ok(OpenFile {
+                file,
+                file_type: FileType::Regular,
+                how: *how,
+                old_access: None,
+                holding,
+                home: holding,
+                life: self.core().life(),
+            }),
             (Ok(_), None) => Err(Errno::EIO.into()),
             (Err(error), Some((number, holding))) => {
                 self.core().let_go(number, holding)?;

@@ -49,7 +49,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         let number = open.file.number;
         let mut tx = core.begin()?;
         self.lock(&mut tx, false, [Some(open.file)])?;
-        if !core.has(open.holding) || !tx.make_lasting(open.holding) {
+        if !self.is_own(open) || !tx.make_lasting(open.holding) {
             return Err(Errno::EBADF.into());
         }
         let words = [0, 0, 0, u64::from(open.home.number()) + 1, core.held(open.home, FLAGS)];
@@ -103,7 +103,8 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
         match found {
             Ok((file, file_type)) => {
                 let how = How::of_status(flags as u32);
-                Ok(OpenFile { file, file_type, how, old_access: None, holding, home })
+                let life = core.life();
+                Ok(OpenFile { file, file_type, how, old_access: None, holding, home, life })
             }
             Err(error) => {
                 core.let_go(lock, holding)?;

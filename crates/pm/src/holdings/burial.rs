@@ -10,6 +10,7 @@ use crate::core::{Core, NO_SLOT};
 use crate::host::Host;
 use crate::memory::Memory;
 use crate::tx::Tx;
+use crate::wait::Patience;
 use crate::{Error, Result};
 
 /// What is left of a holding that is buried.
@@ -176,11 +177,11 @@ impl<M: Memory, H: Host> Core<M, H> {
             let record = self.geometry.slot(number);
             let is_left = self.value(record.plus(slot::CHUNK), Ordering::Relaxed) != 0
                 && self.value(record.plus(slot::STATE), Ordering::Relaxed) == 0;
-            if is_left && let Some(claim) = self.host.claim(number)? {
+            if is_left && let Some(taken) = self.claim_slot(number)? {
                 if self.value(record.plus(slot::STATE), Ordering::Relaxed) == 0 {
                     self.free_chunks(number);
                 }
-                drop(claim);
+                drop(taken);
             }
         }
         Ok(())
@@ -223,19 +224,32 @@ impl<M: Memory, H: Host> Core<M, H> {
         self.value(owner, Ordering::Relaxed).wrapping_sub(1)
     }
 
-    /// If the process that has `holding` is dead, recovers it and ends what it held; whether it
-    /// was.
+    /// If the process that has `holding` is dead, recovers it and ends what it held, or waits for
+    /// whoever is at that; whether it was, or `holding` is not what it was for another reason.
     ///
     /// # Errors
     /// Those of the host; of recovery, and of burials.
     pub fn recover_holder(&self, holding: Holding) -> Result<bool> {
         let number = self.slot_of(holding);
         let is_own = number == self.slot.load(Ordering::Relaxed);
-        if is_own || number >= self.geometry.shape().slots || self.host.is_claimed(number)? {
-            return Ok(false);
+        let at = self.key_word(holding);
+        let word = self.present_word(holding);
+        let mut patience = Patience::new(false);
+        while !is_own && number < self.geometry.shape().slots {
+            if !self.host.is_claimed(number)? && self.recover_slot(number)? {
+                self.bury_all()?;
+                return Ok(true);
+            }
+            // Who has the slot's lock may be about to see to what the dead one left.
+            if !self.host.is_turn_taken(number)? {
+                break;
+            }
+            if !patience.spin() {
+                self.sleep(&mut patience, at, word as u32, None)?;
+            }
         }
-        let recovered = self.recover_slot(number)?;
-        self.bury_all()?;
-        Ok(recovered)
+        // Whoever had the turn until now has marked what was the dead one's.
+        let now = self.present_word(holding);
+        Ok(self.bury_dead(holding)? || now != word || now == 0)
     }
 }

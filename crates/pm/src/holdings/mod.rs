@@ -134,11 +134,6 @@ impl<M: Memory, H: Host> Core<M, H> {
         (number < most).then_some(Holding(number as u32))
     }
 
-    /// Whether this process has `holding`: not its parent.
-    pub fn has(&self, holding: Holding) -> bool {
-        !self.host.is_forked() && self.slot_of(holding) == self.slot()
-    }
-
     /// `holding` as it stands, whether it counts or not; none if it is free or not seen yet.
     pub fn look_at(&self, holding: Holding) -> Option<Held> {
         let word = self.memory.load(self.key_word(holding), Ordering::Acquire);

@@ -50,7 +50,13 @@ impl<M: Memory, H: Host> Core<M, H> {
         let _open = Open::new();
         self.enter()?;
         for number in 0..self.geometry.shape().slots {
-            if let Some(carried) = self.host.claim_to_carry(number)? {
+            if self.host.is_claimed(number)? {
+                continue;
+            }
+            // As in `claim_slot`.
+            if let Some(_turn) = self.host.claim_turn(number)?
+                && let Some(carried) = self.host.claim_to_carry(number)?
+            {
                 let state = self.geometry.slot(number).plus(slot::STATE);
                 if self.value(state, Ordering::Relaxed) != 0 {
                     self.recover_claimed_slot(number)?;

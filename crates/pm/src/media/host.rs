@@ -60,6 +60,10 @@ impl OsHost {
     fn slot(&self, slot: u32) -> Bytes {
         Bytes { start: self.first_slot + u64::from(slot) * volatile::slot::SIZE, len: 1 }
     }
+
+    fn turn(&self, slot: u32) -> Bytes {
+        Bytes { start: self.slot(slot).start + volatile::slot::TURN, len: 1 }
+    }
 }
 
 impl Host for OsHost {
@@ -72,6 +76,14 @@ impl Host for OsHost {
 
     fn claim_to_carry(&self, slot: u32) -> Result<Option<Carried>> {
         carry(&self.medium, self.slot(slot))
+    }
+
+    fn claim_turn(&self, slot: u32) -> Result<Option<Claim>> {
+        claim(&self.medium, self.turn(slot), self.process)
+    }
+
+    fn is_turn_taken(&self, slot: u32) -> Result<bool> {
+        is_claimed(&self.medium, self.turn(slot))
     }
 
     fn is_claimed(&self, slot: u32) -> Result<bool> {

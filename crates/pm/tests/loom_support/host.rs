@@ -12,7 +12,8 @@ use super::locked;
 
 /// All processes.
 pub(crate) struct World {
-    /// Who holds the lock of each slot, plus one; the attach lock stands behind the last slot.
+    /// Who holds the lock of each slot, plus one; then who has the turn of seeing to each; then the
+    /// attach lock.
     claims: Mutex<Vec<Arc<AtomicU32>>>,
     kept: Mutex<Vec<u32>>,
 }
@@ -20,7 +21,7 @@ pub(crate) struct World {
 impl World {
     pub(super) fn new(slots: u32) -> Arc<World> {
         let world =
-            World { claims: Mutex::default(), kept: Mutex::new(vec![0; slots as usize + 1]) };
+            World { claims: Mutex::default(), kept: Mutex::new(vec![0; 2 * slots as usize + 1]) };
         world.start();
         Arc::new(world)
     }
@@ -55,7 +56,7 @@ impl World {
     }
 
     fn slots(&self) -> u32 {
-        locked(&self.kept).len() as u32 - 1
+        locked(&self.kept).len() as u32 / 2
     }
 
     /// What the kernel knows is never stale, but asking tells others nothing: a change that changes
@@ -106,6 +107,14 @@ impl Host for ModelHost {
         self.claim(slot)
     }
 
+    fn claim_turn(&self, slot: u32) -> Result<Option<ModelClaim>> {
+        Ok(self.world.claim(self.world.slots() + slot, self.actor))
+    }
+
+    fn is_turn_taken(&self, slot: u32) -> Result<bool> {
+        Ok(self.world.holder(self.world.slots() + slot) != 0)
+    }
+
     fn is_claimed(&self, slot: u32) -> Result<bool> {
         Ok(self.world.holder(slot) != 0)
     }
@@ -115,7 +124,7 @@ impl Host for ModelHost {
     }
 
     fn claim_attach(&self) -> Result<Option<ModelClaim>> {
-        Ok(self.world.claim(self.world.slots(), self.actor))
+        Ok(self.world.claim(2 * self.world.slots(), self.actor))
     }
 
     fn identity(&self) -> Identity {

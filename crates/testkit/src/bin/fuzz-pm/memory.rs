@@ -145,6 +145,14 @@ impl Host for OneThread {
         self.0.claim_to_carry(slot)
     }
 
+    fn claim_turn(&self, slot: u32) -> Result<Option<SimClaim>> {
+        self.0.claim_turn(slot)
+    }
+
+    fn is_turn_taken(&self, slot: u32) -> Result<bool> {
+        self.0.is_turn_taken(slot)
+    }
+
     fn is_claimed(&self, slot: u32) -> Result<bool> {
         self.0.is_claimed(slot)
     }
