@@ -301,11 +301,13 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     fn keep_unit(&self, place: u64, generation: u64, unit: &[u8]) {
         let tag = tag(place, generation);
-        if self.slot_of(tag).is_some() {
-            return;
-        }
         let made = self.made();
-        let mut free = self.sets_of(tag).and_then(|sets| self.free_in(sets));
+        let mut free = match self.slot_of(tag) {
+            Some(slot) if self.is_in(slot, unit) => return,
+            // What is there is wrong.
+            Some(slot) => Some(slot),
+            None => self.sets_of(tag).and_then(|sets| self.free_in(sets)),
+        };
         if free.is_none() && made < self.core.noted(Noted::CacheRuns).min(RUNS_MAX) {
             // Without memory for it the others have to do.
             let (Ok(()) | Err(_)) = self.make_run(made);
@@ -319,6 +321,13 @@ impl<M: Memory, H: Host> Volume<M, H> {
             // A region that has failed says so elsewhere.
             let _kept = self.core.store_hint(slot.tag(), tag, slot.page(), unit);
         }
+    }
+
+    /// Whether the page `slot` has the bytes of `unit`.
+    fn is_in(&self, slot: Slot, unit: &[u8]) -> bool {
+        let mut found = [0; PAGE as usize];
+        self.core.memory().read(slot.page(), &mut found);
+        found == unit
     }
 
     /// A page of `sets` that has nothing, in the one that has more of those.
@@ -587,16 +596,25 @@ mod tests {
             for unit in 0..UNITS {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let found = volume.look(unit, 1).unwrap().remove(0).found.unwrap();
-                match random >> 60 {
-                    0..6 => volume.forget_unit(tag(found.place, found.generation)),
+                if random >> 60 < 7 {
+                    volume.forget_unit(tag(found.place, found.generation));
+                }
+                if random >> 60 == 6 {
                     // What is there may be anything.
-                    6 => volume.keep_unit(found.place, found.generation, &[9; PAGE as usize]),
-                    _ => {}
+                    volume.keep_unit(found.place, found.generation, &[9; PAGE as usize]);
                 }
             }
             let mut read = vec![9; bytes.len()];
             volume.read_units(0, &mut read).unwrap();
             assert!(read == bytes);
+            // What was wrong has gone.
+            for (unit, bytes) in (0..).zip(bytes.chunks_exact(PAGE as usize)) {
+                let found = volume.look(unit, 1).unwrap().remove(0).found.unwrap();
+                let page = volume.cached(found.place, found.generation).unwrap();
+                let mut kept = [0; PAGE as usize];
+                volume.core.memory().read(page, &mut kept);
+                assert!(kept == bytes, "unit {unit}, {:?}", found.inline);
+            }
         }
     }
 
