@@ -5,17 +5,22 @@
 
 mod store;
 
-use conquest_format::PAGE;
-use conquest_format::fs::chunk;
+use std::sync::atomic::Ordering;
 
-use conquest_fs::content::Allocate;
+use conquest_format::fs::{CHUNK, chunk, root};
+use conquest_format::geometry::STATE_ROOTS;
+use conquest_format::inode::offset_of;
+use conquest_format::{PAGE, WORD, pointer};
+use conquest_fs::content::{Allocate, WriteAt};
+use conquest_fs::feed::{NoticeKind, Told};
 use conquest_fs::large::NewLarge;
 use conquest_fs::locks::Wait;
 use conquest_fs::names::{New, Removal};
-use conquest_fs::{FileId, NewFileSystem};
+use conquest_fs::{Errno, Error, FileId, NewFileSystem};
+use conquest_pm::memory::Memory;
 use conquest_testkit::Rng;
 use conquest_testkit::files::root_user;
-use store::{NEW, Store};
+use store::{NEW, Store, refused};
 
 const THRESHOLD: u64 = 4 * PAGE;
 
@@ -120,6 +125,123 @@ fn what_is_removed_later_is_left_for_the_next_one_who_trims() {
     assert!(store.has_due().unwrap());
     assert_eq!(store.trim_unneeded(store.unneeded().unwrap()).unwrap(), 1);
     assert!(!store.has_due().unwrap());
+    store.examine();
+}
+
+#[test]
+fn what_gets_no_shorter_has_nothing_to_be_trimmed() {
+    let store = hybrid(4);
+    let file = store.file("file", b"");
+    append(&store, file, 20, 1);
+    store.push_due(|| false).unwrap();
+    assert!(!store.has_due().unwrap());
+    for size in [20 * PAGE, 20 * PAGE - 5, 30 * PAGE] {
+        store.truncate(&root_user(), file, size).unwrap();
+        // The page in which it ends was brought in, to be changed.
+        store.push_due(|| false).unwrap();
+        assert!(!store.has_due().unwrap(), "{size}");
+    }
+    store.examine();
+}
+
+#[test]
+fn of_what_is_to_be_trimmed_so_much_is_looked_at_together() {
+    let store = hybrid(4);
+    let (count, at_once) = (300, 256);
+    let name = |number| format!("{number}");
+    for number in 0..count {
+        let file = store.file(&name(number), b"");
+        append(&store, file, 5, 1);
+        store.truncate(&root_user(), file, 0).unwrap();
+    }
+    let seen = store.unneeded().unwrap();
+    assert!(seen.may_be_more());
+    assert_eq!(store.trim_unneeded(seen).unwrap(), at_once);
+    let seen = store.unneeded().unwrap();
+    assert!(!seen.may_be_more());
+    assert_eq!(store.trim_unneeded(seen).unwrap(), count - at_once);
+    assert!(!store.has_due().unwrap());
+    store.examine();
+}
+
+/// Where the data of a file is, and that it goes elsewhere, is told nobody.
+#[test]
+fn only_what_is_written_is_told_of() {
+    let store = hybrid(4);
+    let mut follower = store.follow();
+    let mut told = || {
+        let mut kinds = Vec::new();
+        while let Some(Told::Notice(notice)) = follower.next(&mut [0; 255]).unwrap() {
+            kinds.push(notice.kind);
+        }
+        kinds
+    };
+    let file = store.file("file", b"some");
+    told();
+    // It becomes large, in several steps, and goes to the volume at once.
+    store.put(file, 0, &vec![1; 100 * PAGE as usize]);
+    assert_eq!(told(), [NoticeKind::Content]);
+    // The page is brought in before, and pushed then.
+    store.put(file, 10 * PAGE + 5, &[2; 9]);
+    assert_eq!(told(), [NoticeKind::Content]);
+    store.push(file, Wait::Forever).unwrap();
+    store.push_due(|| false).unwrap();
+    assert_eq!(told(), []);
+    // It moves back.
+    store.truncate(&root_user(), file, 3 * PAGE).unwrap();
+    assert_eq!(told(), [NoticeKind::Size]);
+    store.trim_chunks().unwrap();
+    assert_eq!(told(), []);
+    store.examine();
+}
+
+#[test]
+fn space_that_is_asked_for_up_to_the_end_is_not_kept_behind_it() {
+    let store = hybrid(4);
+    let file = store.file("file", b"");
+    append(&store, file, 20, 1);
+    store.push(file, Wait::Forever).unwrap();
+    let keeps = Allocate::Space { keeps_size: true };
+    store.allocate(&root_user(), file, keeps, 0, 20 * PAGE).unwrap();
+    let before = used(&store);
+    append(&store, file, 10, 2);
+    // It has pages ahead, as ever.
+    assert!(used(&store) > before + 12, "{} pages", used(&store) - before);
+    store.push(file, Wait::Forever).unwrap();
+    assert_eq!(store.pages(file), 30);
+    store.examine();
+}
+
+#[test]
+fn if_no_chunk_is_left_there_is_no_space() {
+    let store = hybrid(4);
+    let (file, last) = (store.file("file", &[1; 9]), store.file("last", &[1; 9]));
+    let (next, memory) = (STATE_ROOTS.plus(root::NEXT_CHUNK * WORD), store.core().memory());
+    let most = u64::MAX / chunk::BLOCKS_MIN;
+    memory.put(next, most - 1, Ordering::Relaxed);
+    store.put(last, 0, &[2; 5 * PAGE as usize]);
+    assert_eq!(memory.load(next, Ordering::Relaxed), most);
+    let written = store.write(&root_user(), file, WriteAt::Offset(0), &[2; 5 * PAGE as usize]);
+    assert_eq!(refused(written), Errno::ENOSPC);
+    assert!(store.get(file) == [1; 9] && store.get(last) == [2; 5 * PAGE as usize]);
+    store.examine();
+}
+
+#[test]
+fn a_list_that_leads_to_no_chunk_is_refused() {
+    let store = hybrid(4);
+    let file = store.file("file", b"");
+    append(&store, file, 20, 1);
+    let (head, memory) = (STATE_ROOTS.plus(root::DUE * WORD), store.core().memory());
+    let before = memory.load(head, Ordering::Relaxed);
+    let inode = offset_of(file.number).unwrap();
+    memory.put(head, pointer::pack(inode, CHUNK), Ordering::Relaxed);
+    for told in [store.push_due(|| false), store.trim_chunks()] {
+        let error = told.unwrap_err();
+        assert!(matches!(error, Error::Core(conquest_pm::Error::Corrupt { .. })), "{error}");
+    }
+    memory.put(head, before, Ordering::Relaxed);
+    assert_eq!(store.push_due(|| false).unwrap(), 1);
     store.examine();
 }
 

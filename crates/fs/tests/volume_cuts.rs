@@ -370,10 +370,7 @@ impl Test {
         }
         // What there is on the volume says whose it is.
         if chunk.end > 0 {
-            let mut bytes = [0; LABEL_BYTES];
-            let block = label_block(chunk.number, BLOCKS);
-            self.volume.space().read(block, &mut bytes).unwrap();
-            let label = Label::from_bytes(&bytes).unwrap();
+            let label = self.label(&chunk);
             let region = self.store.core().uuid().unwrap();
             let (inode, generation) = (file.number, file.generation);
             // What was cut off and is not trimmed is told of.
@@ -382,6 +379,14 @@ impl Test {
             let chunk = chunk.number;
             assert_eq!(label, Label { region, chunk, inode, generation, end, ..label });
         }
+    }
+
+    /// What the volume says of a chunk.
+    fn label(&self, chunk: &Chunk) -> Label {
+        let mut bytes = [0; LABEL_BYTES];
+        let block = label_block(chunk.number, BLOCKS);
+        self.volume.space().read(block, &mut bytes).unwrap();
+        Label::from_bytes(&bytes).unwrap()
     }
 
     /// Removes all: nothing stays on the volume.
@@ -471,4 +476,72 @@ fn what_is_overwritten_in_place_is_settled_by_who_syncs() {
     store.put(small, 0, b"SMALL");
     assert_eq!(space.unsettled(), 0);
     store.examine();
+}
+
+/// Who writes a part of a page as well does so in a turn, which is not to be settled either, and
+/// nothing else is written.
+#[test]
+fn what_is_overwritten_in_a_turn_is_settled_by_who_syncs() {
+    let space = RamSpace::default().losing();
+    let large = NewLarge { threshold: THRESHOLD, chunk_blocks: BLOCKS };
+    let new = NewFileSystem { large: Some(large), ..NEW };
+    let store = Store::with_space(16, &new, Box::new(space.clone()));
+    let (file, bytes) = (store.file("file", b""), [1; DIRECT as usize + 5]);
+    store.put(file, 0, &bytes);
+    assert_eq!(space.unsettled(), 0);
+    store.put(file, 0, &bytes);
+    // The whole pages, and the last one.
+    assert_eq!(space.unsettled(), 2);
+    store.sync_all().unwrap();
+    assert_eq!(space.unsettled(), 0);
+    let store = store.synchronous();
+    store.put(file, 0, &bytes);
+    assert_eq!(space.unsettled(), 0);
+    store.examine();
+}
+
+#[test]
+fn a_label_says_how_long_its_file_was_when_the_end_was_moved() {
+    let mut test = Test::new(0, Volume::Ram(RamSpace::default().losing()));
+    let file = test.files[0].0;
+    let (keeps, grows) =
+        (Allocate::Space { keeps_size: true }, Allocate::Space { keeps_size: false });
+    let pages = |pages: u64| pages * PAGE;
+    let steps = [
+        (Op::Direct(0, pages(70)), pages(70), 70),
+        (Op::Allocate(keeps, pages(60), pages(40)), pages(70), 100),
+        (Op::Allocate(grows, pages(80), pages(40) + 7), pages(120) + 7, 121),
+        (Op::Write(pages(130) + 9, 100), pages(130) + 109, 121),
+        (Op::Push, pages(130) + 109, 131),
+        (Op::Direct(pages(140), pages(3)), pages(143), 143),
+        (Op::Truncate(pages(50)), pages(50), 143),
+        (Op::Trim, pages(50), 50),
+    ];
+    for (op, size, end) in steps {
+        test.perform(0, &op);
+        assert_eq!(test.files[0].1.size, size, "{op:?}");
+        let label = test.label(&test.chunk(file).unwrap());
+        assert_eq!(label.end, end, "{op:?}");
+        // Only with the end the size is told.
+        let is_told = !matches!(op, Op::Write(..) | Op::Truncate(_));
+        assert_eq!(label.size == size, is_told, "{op:?}: {label:?}");
+    }
+    test.end();
+}
+
+/// A process has died that has written there before its record.
+#[test]
+fn what_is_behind_the_end_is_trimmed_by_who_has_space_behind_that() {
+    for keeps_size in [false, true] {
+        let mut test = Test::new(0, Volume::Ram(RamSpace::default().losing()));
+        let file = test.files[0].0;
+        test.perform(0, &Op::Direct(0, 70 * PAGE));
+        let block = test.chunk(file).unwrap().number * BLOCKS + 75 * PER;
+        test.volume.space().write(block, &[0xEE; 20 * PAGE as usize]).unwrap();
+        let space = Allocate::Space { keeps_size };
+        test.perform(0, &Op::Allocate(space, 100 * PAGE, 10 * PAGE));
+        test.find(0);
+        test.perform(0, &Op::Truncate(110 * PAGE));
+        test.end();
+    }
 }
