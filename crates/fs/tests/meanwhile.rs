@@ -12,7 +12,7 @@ use std::sync::Arc;
 use conquest_format::PAGE;
 use conquest_format::fs::chunk;
 use conquest_format::inode::flag;
-use conquest_fs::content::{Allocate, WriteAt};
+use conquest_fs::content::{Allocate, Seek, WriteAt};
 use conquest_fs::large::NewLarge;
 use conquest_fs::locks::Wait;
 use conquest_fs::names::{New, Removal};
@@ -120,7 +120,7 @@ fn who_writes_at_once_or_allocates_space_takes_set_user_id_away() {
 #[test]
 fn only_regular_files_are_written_to_at_once() {
     let (store, _) = hybrid();
-    let directory = store.make("directory", New::Directory, 0o777);
+    let directory = store.make("directory", New::Directory, 0o644);
     store.make("directory/file", New::Regular, 0o644);
     for (path, what, errno) in [
         ("empty", New::Directory, Errno::EISDIR),
@@ -128,7 +128,7 @@ fn only_regular_files_are_written_to_at_once() {
         ("link", New::Symlink(b"target"), Errno::EINVAL),
         ("device", New::Character(1, 3), Errno::EINVAL),
     ] {
-        let other = store.make(path, what, 0o777);
+        let other = store.make(path, what, 0o644);
         let written = store.write(&root_user(), other, WriteAt::Offset(0), &[2; LONG]);
         assert_eq!(refused(written), errno, "{path}");
         store.examine();
@@ -174,6 +174,94 @@ fn nothing_that_is_written_at_once_stays_in_the_core() {
         store.close(&open).unwrap();
     }
     store.examine();
+}
+
+#[test]
+fn nothing_is_brought_in_of_what_does_not_change() {
+    let (store, _) = hybrid();
+    let (who, file) = (&root_user(), store.file("file", &[1; 100 * PAGE as usize + 5]));
+    store.push(file, Wait::Forever).unwrap();
+    // Neither the page in which it ends, if nothing behind it grows,
+    store.put(file, 0, &[2; LONG]);
+    assert_eq!(store.pages(file), 101);
+    store.truncate(who, file, 100 * PAGE + 5).unwrap();
+    assert_eq!(store.pages(file), 101);
+    // nor one that begins where it ends.
+    store.truncate(who, file, 100 * PAGE).unwrap();
+    store.push(file, Wait::Forever).unwrap();
+    store.trim_chunks().unwrap();
+    store.allocate(who, file, Allocate::Space { keeps_size: true }, 0, 300 * PAGE).unwrap();
+    store.put(file, 120 * PAGE, &[3; LONG]);
+    assert_eq!(store.pages(file), 300);
+    let mut expected = vec![2; LONG];
+    expected.resize(100 * PAGE as usize, 1);
+    expected.resize(120 * PAGE as usize, 0);
+    expected.extend([3; LONG]);
+    assert!(store.get(file) == expected);
+    store.examine();
+}
+
+#[test]
+fn what_is_cut_off_and_trimmed_while_it_is_read_is_not_read_as_zeros() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    let others = Arc::clone(&store);
+    space.at(Moment::Read, move || {
+        others.truncate(&root_user(), file, 80 * PAGE).unwrap();
+        others.trim_chunks().unwrap();
+    });
+    let mut found = vec![0; 100 * PAGE as usize];
+    let len = store.read_file(file, 0, &mut found).unwrap();
+    assert!(!space.is_waiting());
+    assert!(found[..len] == vec![1; 80 * PAGE as usize]);
+    store.examine();
+}
+
+#[test]
+fn any_bytes_are_read_and_looked_for_on_the_volume() {
+    let (store, _) = hybrid();
+    let bytes: Vec<u8> = (0..100 * PAGE).map(|at| (at / 7 % 251) as u8).collect();
+    let file = store.file("file", &bytes);
+    store.push(file, Wait::Forever).unwrap();
+    for at in [0, 1, 512, 700, 4095, 4096, 5000] {
+        for len in [1, 511, 512, 513, 1024, 4096, 8192, 9000] {
+            let mut found = vec![0; len];
+            assert_eq!(store.read_file(file, at, &mut found).unwrap(), len);
+            assert!(found == bytes[at as usize..][..len], "{len} bytes from {at} on");
+        }
+    }
+    let hole = 20 * PAGE..40 * PAGE;
+    store.allocate(&root_user(), file, Allocate::Hole, hole.start, 20 * PAGE).unwrap();
+    for (what, at, found) in [
+        (Seek::Data, 0, 0),
+        (Seek::Data, 5 * PAGE + 3, 5 * PAGE + 3),
+        (Seek::Hole, 5 * PAGE + 3, hole.start),
+        (Seek::Data, hole.start, hole.end),
+        (Seek::Hole, hole.start + 9, hole.start + 9),
+        (Seek::Data, hole.end, hole.end),
+        (Seek::Hole, hole.end, 100 * PAGE),
+    ] {
+        assert_eq!(store.seek(file, what, at).unwrap(), found, "{what:?} from {at} on");
+    }
+    store.examine();
+}
+
+#[test]
+fn pages_that_stand_alone_are_pushed_and_those_of_several_nodes() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 1100);
+    let mut expected = vec![1; 1100 * PAGE as usize];
+    for (from, step) in [(100, 2), (400, 1)] {
+        for page in (from..).step_by(step).take(240) {
+            store.put(file, page * PAGE + 5, &[step as u8 + 1; 9]);
+            expected[(page * PAGE) as usize + 5..][..9].fill(step as u8 + 1);
+        }
+        assert!(store.pages(file) > 1100 + 240);
+        store.push(file, Wait::Forever).unwrap();
+        assert_eq!((store.pages(file), space.space.pages()), (1100, 1100));
+        assert!(store.get(file) == expected);
+        store.examine();
+    }
 }
 
 #[test]
@@ -467,5 +555,77 @@ fn is_whole(store: &Store) {
     assert!(store.get(other) == vec![1; 100 * PAGE as usize]);
     assert_eq!(store.trim_chunks().unwrap(), 1);
     assert!(store.get(other) == vec![1; 100 * PAGE as usize]);
+    store.examine();
+}
+
+/// What is changed while it is pushed stays on the list.
+#[test]
+fn what_is_changed_while_it_is_pushed_stays_due() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    store.put(file, 17 * PAGE, &[2; PAGE as usize]);
+    let others = Arc::clone(&store);
+    space.at(Moment::Write, move || others.put(file, 17 * PAGE + 5, &[3; 9]));
+    assert_eq!(store.push_due(|| false).unwrap(), 0);
+    assert!(store.has_due().unwrap() && store.pages(file) > 100);
+    assert_eq!(store.push_due(|| false).unwrap(), 1);
+    assert!(!store.has_due().unwrap());
+    assert_eq!(store.pages(file), 100);
+    store.examine();
+}
+
+#[test]
+fn what_others_have_pushed_meanwhile_counts_as_well() {
+    let (store, space) = hybrid();
+    let files = ["one", "two", "three"].map(|name| pushed(&store, name, 100));
+    for file in files {
+        store.put(file, 17 * PAGE, &[2; PAGE as usize]);
+    }
+    let others = Arc::clone(&store);
+    // They leave the one that is being pushed.
+    space.at(Moment::Write, move || assert_eq!(others.push_due(|| false).unwrap(), 2));
+    assert_eq!(store.push_due(|| false).unwrap(), 3);
+    assert!(!store.has_due().unwrap());
+    assert!(files.iter().all(|file| store.pages(*file) == 100));
+    store.examine();
+}
+
+#[test]
+fn what_is_cut_off_again_while_it_is_trimmed_stays_due() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    let cut = move |store: &Store, pages| store.truncate(&root_user(), file, pages * PAGE).unwrap();
+    cut(&store, 90);
+    let others = Arc::clone(&store);
+    space.at(Moment::Trim, move || cut(&others, 80));
+    assert_eq!(store.trim_chunks().unwrap(), 0);
+    assert!(!space.is_waiting() && store.has_due().unwrap());
+    assert_eq!(store.trim_chunks().unwrap(), 1);
+    assert_eq!(space.space.pages(), 80);
+    assert_eq!(store.pages(file), 80);
+    store.examine();
+}
+
+/// What somebody gets ahead who appends meanwhile is not pushed.
+#[test]
+fn what_is_ahead_of_who_appends_meanwhile_does_not_go_to_the_volume() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    let others = Arc::clone(&store);
+    space.at(Moment::Write, move || {
+        for page in 800..820 {
+            others.put(file, page * PAGE, &[3; PAGE as usize]);
+        }
+    });
+    // Not whole pages: they are pushed when they are there, in two parts.
+    store.put(file, PAGE / 2, &vec![2; 800 * PAGE as usize - PAGE as usize / 2]);
+    assert!(!space.is_waiting());
+    assert!(space.space.pages() <= 820, "{} pages", space.space.pages());
+    store.push(file, Wait::Forever).unwrap();
+    assert_eq!(space.space.pages(), 820);
+    let mut expected = vec![2; 800 * PAGE as usize];
+    expected[..PAGE as usize / 2].fill(1);
+    expected.resize(820 * PAGE as usize, 3);
+    assert!(store.get(file) == expected);
     store.examine();
 }

@@ -12,15 +12,17 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use conquest_format::fs::chunk::{self, Chunk};
 use conquest_format::inode::{Content, Inode, offset_of};
 use conquest_format::label::{LABEL_BYTES, Label, label_block};
 use conquest_format::{PAGE, WORD};
-use conquest_fs::content::{Allocate, WriteAt};
-use conquest_fs::large::{NewLarge, Space};
+use conquest_fs::content::{Allocate, Seek, WriteAt};
+use conquest_fs::large::{Answer, NewLarge, Room, Space};
 use conquest_fs::locks::Wait;
 use conquest_fs::names::Removal;
+use conquest_fs::placement::Form;
 use conquest_fs::{FileId, NewFileSystem};
 use conquest_pm::memory::Memory;
 use conquest_testkit::Rng;
@@ -494,6 +496,11 @@ fn what_is_overwritten_in_a_turn_is_settled_by_who_syncs() {
     assert_eq!(space.unsettled(), 2);
     store.sync_all().unwrap();
     assert_eq!(space.unsettled(), 0);
+    // What the core has directly behind it is no matter.
+    store.put(file, DIRECT + 1, &[2]);
+    store.put(file, 0, &bytes[..DIRECT as usize]);
+    assert_eq!(space.unsettled(), 1);
+    store.sync_all().unwrap();
     let store = store.synchronous();
     store.put(file, 0, &bytes);
     assert_eq!(space.unsettled(), 0);
@@ -544,4 +551,117 @@ fn what_is_behind_the_end_is_trimmed_by_who_has_space_behind_that() {
         test.perform(0, &Op::Truncate(110 * PAGE));
         test.end();
     }
+}
+
+/// Whatever fails of it.
+#[test]
+fn while_what_is_cut_off_is_trimmed_there_is_a_label() {
+    let space = RamSpace::default().losing();
+    let mut test = Test::new(0, Volume::Ram(space.clone()));
+    let file = test.files[0].0;
+    test.perform(0, &Op::Direct(0, 70 * PAGE));
+    test.perform(0, &Op::Truncate(50 * PAGE));
+    for requests in 0.. {
+        space.fail_after(Some(requests));
+        let trimmed = test.store.trim_chunks();
+        space.fail_after(None);
+        let label = test.label(&test.chunk(file).unwrap());
+        assert_eq!(label.inode, file.number, "{requests} requests");
+        if trimmed.is_ok() {
+            assert!(requests > 2 && label.end == 50, "{requests} requests");
+            break;
+        }
+    }
+    test.end();
+}
+
+type Work = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// Others do something before something is written, or before it is looked what is in use.
+#[derive(Clone)]
+struct Hooked {
+    space: RamSpace,
+    work: Work,
+    looked: Work,
+}
+
+impl Hooked {
+    fn store() -> (Arc<Store>, Hooked) {
+        let space = RamSpace::default().losing();
+        let space = Hooked { space, work: Arc::default(), looked: Arc::default() };
+        let large = NewLarge { threshold: THRESHOLD, chunk_blocks: BLOCKS };
+        let new = NewFileSystem { large: Some(large), ..NEW };
+        (Arc::new(Store::with_space(16, &new, Box::new(space.clone()))), space)
+    }
+}
+
+impl Space for Hooked {
+    fn read(&self, block: u64, into: &mut [u8]) -> Answer<()> {
+        self.space.read(block, into)
+    }
+
+    fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
+        let work = self.work.lock().unwrap().take();
+        work.into_iter().for_each(|work| work());
+        self.space.write(block, bytes)
+    }
+
+    fn trim(&self, block: u64, count: u64) -> Answer<()> {
+        self.space.trim(block, count)
+    }
+
+    fn settle(&self) -> Answer<()> {
+        self.space.settle()
+    }
+
+    fn is_labelled(&self) -> bool {
+        self.space.is_labelled()
+    }
+
+    fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
+        let work = self.looked.lock().unwrap().take();
+        work.into_iter().for_each(|work| work());
+        self.space.allocated(block, count)
+    }
+
+    fn room(&self) -> Answer<Room> {
+        self.space.room()
+    }
+}
+
+/// It has a chunk still, as somebody was at it when it was cut off.
+#[test]
+fn what_has_nothing_on_the_volume_has_no_label() {
+    let (store, space) = Hooked::store();
+    let file = store.file("file", &[1; DIRECT as usize]);
+    // Its pages and the label.
+    assert_eq!(space.space.pages() as u64, DIRECT / PAGE + 1);
+    store.put(file, 5, &[2; 9]);
+    let others = Arc::clone(&store);
+    let cut = move || others.truncate(&root_user(), file, 0).unwrap();
+    *space.work.lock().unwrap() = Some(Box::new(cut));
+    store.push(file, Wait::Forever).unwrap();
+    assert_eq!(store.placement(file, THRESHOLD).unwrap().form, Form::Large);
+    assert_eq!(store.trim_chunks().unwrap(), 1);
+    assert_eq!(space.space.pages(), 0);
+    store.put(file, 0, &[3; 9]);
+    assert!(store.get(file) == [3; 9]);
+    store.examine();
+}
+
+/// It has moved back to the core when the volume is asked.
+#[test]
+fn what_moves_back_while_it_is_looked_for_is_not_a_hole() {
+    let (store, space) = Hooked::store();
+    let file = store.file("file", &[1; DIRECT as usize]);
+    let others = Arc::clone(&store);
+    *space.looked.lock().unwrap() = Some(Box::new(move || {
+        others.truncate(&root_user(), file, 3 * PAGE).unwrap();
+        others.trim_chunks().unwrap();
+    }));
+    assert_eq!(store.seek(file, Seek::Data, PAGE).unwrap(), PAGE);
+    assert!(space.looked.lock().unwrap().is_none());
+    assert_ne!(store.placement(file, THRESHOLD).unwrap().form, Form::Large);
+    assert_eq!(space.space.pages(), 0);
+    store.examine();
 }
