@@ -230,7 +230,8 @@ fn space_that_is_asked_for_up_to_the_end_is_not_kept_behind_it() {
 #[test]
 fn what_is_not_as_it_was_found_is_not_trimmed() {
     let (space, new) = (RamSpace::default(), NewFileSystem { large: Some(LARGE), ..NEW });
-    let others: [(&str, &dyn Fn(&Store, FileId), u64); 5] = [
+    type Work<'w> = &'w dyn Fn(&Store, FileId);
+    let others: [(&str, Work<'_>, u64); 5] = [
         ("trimmed", &|_, _| {}, 10),
         ("in use again", &|store, file| append(store, file, 10, 2), 20),
         ("cut off again", &|store, file| cut(store, file, 7), 10),

@@ -590,21 +590,22 @@ fn push_and_trim_all(files: &SimFiles, id: u32) -> Result<(), Error> {
     };
     put(0, 12 * P)?;
     files.push_due(|| false)?;
-    if id == 2 {
-        // It moves back, and gets another chunk.
-        files.truncate(who, file, 0)?;
-        files.trim_chunks()?;
-        put(0, 12 * P)?;
-        files.push_due(|| false)?;
-    }
+    // It moves back, and gets another chunk.
+    files.truncate(who, file, 0)?;
+    put(0, 12 * P)?;
+    files.trim_chunks()?;
+    files.push_due(|| false)?;
     put(3, P)?;
+    // What comes last is left to others.
     for pages in [11, 10] {
         files.truncate(who, file, pages * PAGE)?;
-        files.trim_chunks()?;
         put(8, P)?;
+        if id == 0 {
+            files.trim_chunks()?;
+            files.push_due(|| false)?;
+        }
     }
-    files.push_due(|| false)?;
-    (0..5).try_for_each(|page| put(page, P))
+    put(5, P)
 }
 
 /// Nothing is left to do of three files, which have their own bytes.
