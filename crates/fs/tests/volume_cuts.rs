@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use conquest_format::fs::chunk::{self, Chunk};
 use conquest_format::inode::{Content, Inode, offset_of};
 use conquest_format::label::{LABEL_BYTES, Label, label_block};
-use conquest_format::{PAGE, WORD};
+use conquest_format::{Offset, PAGE, WORD};
 use conquest_fs::content::{Allocate, Seek, WriteAt};
 use conquest_fs::large::{Answer, NewLarge, Room, Space};
 use conquest_fs::locks::Wait;
@@ -347,17 +347,27 @@ impl Test {
         self.look_at_chunk(self.files[which].0);
     }
 
-    /// The chunk of a file, if it is large.
-    fn chunk(&self, file: FileId) -> Option<Chunk> {
+    /// Where the chunk of a file is, if it is large.
+    fn place(&self, file: FileId) -> Option<Offset> {
         let memory = self.store.core().memory();
         let at = offset_of(file.number).unwrap();
         let load = |index| memory.load(at.plus(index * WORD), Ordering::Relaxed);
         let words: Vec<u64> = (0..16).map(load).collect();
         let inode = Inode::from_words(words.try_into().unwrap(), file.number).unwrap();
         let Content::Large { chunk: at, .. } = inode.content else { return None };
+        Some(at)
+    }
+
+    fn chunk_at(&self, at: Offset) -> Chunk {
+        let memory = self.store.core().memory();
         let load = |index| memory.load(at.plus(index * WORD), Ordering::Relaxed);
         let words: Vec<u64> = (0..8).map(load).collect();
-        Some(Chunk::from_words(words.try_into().unwrap(), at).unwrap())
+        Chunk::from_words(words.try_into().unwrap(), at).unwrap()
+    }
+
+    /// The chunk of a file, if it is large.
+    fn chunk(&self, file: FileId) -> Option<Chunk> {
+        self.place(file).map(|at| self.chunk_at(at))
     }
 
     /// What the core says of the volume is so.
@@ -572,6 +582,19 @@ fn while_what_is_cut_off_is_trimmed_there_is_a_label() {
             break;
         }
     }
+    test.end();
+}
+
+#[test]
+fn a_chunk_that_nobody_needs_has_nothing_on_the_volume() {
+    let mut test = Test::new(0, Volume::Ram(RamSpace::default().losing()));
+    test.perform(0, &Op::Direct(0, 70 * PAGE));
+    let at = test.place(test.files[0].0).unwrap();
+    assert_eq!((test.chunk_at(at).end, test.chunk_at(at).allocated), (70, 70));
+    test.perform(0, &Op::Remove);
+    test.perform(0, &Op::Trim);
+    let Chunk { inode, end, allocated, .. } = test.chunk_at(at);
+    assert_eq!((inode, end, allocated), (0, 0, 0));
     test.end();
 }
 
