@@ -599,11 +599,13 @@ fn push_and_trim_all(files: &SimFiles, id: u32) -> Result<(), Error> {
     // What comes last is left to others.
     for pages in [11, 10] {
         files.truncate(who, file, pages * PAGE)?;
-        put(8, P)?;
-        if id == 0 {
+        if id < 2 {
             files.trim_chunks()?;
-            files.push_due(|| false)?;
         }
+        put(8, P)?;
+    }
+    if id == 0 {
+        files.push_due(|| false)?;
     }
     put(5, P)
 }
