@@ -6,10 +6,10 @@
 
 mod store;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use conquest_format::PAGE;
 use conquest_format::fs::chunk;
+use conquest_format::{GROUP_PAGES, PAGE};
 use conquest_fs::content::{Allocate, Seek, WriteAt};
 use conquest_fs::large::NewLarge;
 use conquest_fs::locks::Wait;
@@ -23,6 +23,9 @@ use store::{NEW, Store, refused};
 /// Bytes above which files are large.
 const LIMIT: u64 = 16 * PAGE;
 const LEN: usize = 100 * PAGE as usize;
+
+/// What somebody does.
+type Work = Box<dyn FnOnce() + Send>;
 
 fn hybrid() -> (Arc<Store>, Visited) {
     let large = NewLarge { threshold: LIMIT, chunk_blocks: chunk::BLOCKS_MIN };
@@ -142,6 +145,94 @@ fn what_is_not_small_stays_where_it_is() {
     expected.truncate(LIMIT as usize + 1);
     assert!(store.get(file) == expected);
     assert!(store.get(own) == bytes(3)[..8192]);
+}
+
+#[test]
+fn nothing_is_copied_of_what_stays() {
+    let (store, _) = hybrid();
+    let file = pushed(&store, "file", &bytes(1));
+    let before = store.core().pages_used();
+    cut(&store, file, 50 * PAGE);
+    assert_eq!(store.core().pages_used(), before);
+    assert_eq!(store.pages(file), 50);
+    store.examine();
+}
+
+/// A file that stays in the core, and takes space there until so many pages are free.
+fn fill(store: &Store, free: u64) -> FileId {
+    let file = store.file("filler", b"");
+    store.set_attribute(&root_user(), file, THRESHOLD, b"core", Setting::Any).unwrap();
+    let total = store.core().geometry().shape().max_groups * GROUP_PAGES;
+    while total - store.core().pages_used() > free {
+        store.write(&root_user(), file, WriteAt::End, &[1; PAGE as usize]).unwrap();
+    }
+    file
+}
+
+#[test]
+fn if_the_core_has_little_room_only_what_is_cut_off_to_nothing_moves() {
+    let (store, space) = hybrid();
+    let (file, other) = (pushed(&store, "file", &bytes(1)), pushed(&store, "other", &bytes(2)));
+    // Less than a quarter.
+    fill(&store, 8 * GROUP_PAGES / 4 - 20);
+    for (file, seed) in [(file, 1), (other, 2)] {
+        cut(&store, file, 4 * PAGE);
+        assert_eq!(form(&store, file), Form::Large);
+        assert!(store.get(file) == bytes(seed)[..4 * PAGE as usize]);
+    }
+    cut(&store, file, 0);
+    assert_eq!(form(&store, file), Form::None);
+    store.remove(&root_user(), store.root(), b"filler", Removal::File).unwrap();
+    cut(&store, other, 3 * PAGE);
+    assert_eq!(form(&store, other), Form::Tree);
+    settle(&store, &space, 0);
+}
+
+#[test]
+fn what_the_core_has_no_room_for_is_cut_off_and_stays() {
+    let (large, space) =
+        (NewLarge { threshold: LIMIT, chunk_blocks: chunk::BLOCKS_MIN }, Visited::default());
+    let new = NewFileSystem { large: Some(large), ..NEW };
+    let store = Store::with_space(4, &new, Box::new(space.clone()));
+    let file = store.file("file", &vec![2; 1000 * PAGE as usize]);
+    store.push(file, Wait::Forever).unwrap();
+    // More than a quarter.
+    fill(&store, 4 * GROUP_PAGES / 4 + 50);
+    store.set_attribute(&root_user(), file, THRESHOLD, b"core", Setting::Any).unwrap();
+    cut(&store, file, 900 * PAGE);
+    assert_eq!((form(&store, file), store.stat(file).unwrap().size), (Form::Large, 900 * PAGE));
+    assert!(store.get(file) == vec![2; 900 * PAGE as usize]);
+    store.trim_chunks().unwrap();
+    assert_eq!(space.space.pages(), 900);
+    store.examine();
+}
+
+/// Space was asked for behind the end when it had been cut off, and before it moves.
+#[test]
+fn what_has_space_behind_its_end_by_then_stays() {
+    let large = NewLarge { threshold: LIMIT, chunk_blocks: chunk::BLOCKS_MIN };
+    let (new, space) = (NewFileSystem { large: Some(large), ..NEW }, Visited::default());
+    let work: Arc<Mutex<Option<Work>>> = Arc::default();
+    let its = Arc::clone(&work);
+    let store = Store::with_space(8, &new, Box::new(space.clone())).after_each(move || {
+        let work = its.lock().unwrap().take();
+        work.into_iter().for_each(|work| work());
+    });
+    let store = Arc::new(store);
+    let file = pushed(&store, "file", &bytes(1));
+    let others = Arc::clone(&store);
+    *work.lock().unwrap() = Some(Box::new(move || {
+        assert_eq!(others.stat(file).unwrap().size, 4 * PAGE);
+        let keep = Allocate::Space { keeps_size: true };
+        others.allocate(&root_user(), file, keep, 0, 50 * PAGE).unwrap();
+    }));
+    cut(&store, file, 4 * PAGE);
+    assert!(work.lock().unwrap().is_none());
+    assert_eq!((form(&store, file), store.pages(file)), (Form::Large, 50));
+    assert!(store.get(file) == bytes(1)[..4 * PAGE as usize]);
+    cut(&store, file, 3 * PAGE);
+    assert_eq!(form(&store, file), Form::Tree);
+    settle(&store, &space, 0);
 }
 
 #[test]

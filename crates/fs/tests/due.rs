@@ -5,24 +5,36 @@
 
 mod store;
 
-use conquest_format::PAGE;
-use conquest_format::fs::chunk;
+use std::sync::atomic::Ordering;
 
-use conquest_fs::content::Allocate;
+use conquest_format::fs::{CHUNK, chunk, root};
+use conquest_format::geometry::STATE_ROOTS;
+use conquest_format::inode::{offset_of, word};
+use conquest_format::{PAGE, WORD, pointer};
+use conquest_fs::content::{Allocate, WriteAt};
+use conquest_fs::feed::{NoticeKind, Told};
 use conquest_fs::large::NewLarge;
 use conquest_fs::locks::Wait;
 use conquest_fs::names::{New, Removal};
-use conquest_fs::{FileId, NewFileSystem};
+use conquest_fs::placement::THRESHOLD as OWN;
+use conquest_fs::xattr::Setting;
+use conquest_fs::{Errno, Error, FileId, NewFileSystem};
+use conquest_pm::memory::Memory;
 use conquest_testkit::Rng;
-use conquest_testkit::files::root_user;
-use store::{NEW, Store};
+use conquest_testkit::files::{RamSpace, root_user};
+use store::{NEW, Store, refused};
 
 const THRESHOLD: u64 = 4 * PAGE;
 
+const LARGE: NewLarge = NewLarge { threshold: THRESHOLD, chunk_blocks: chunk::BLOCKS_MIN };
+
 /// A store of so many groups with a volume.
 fn hybrid(groups: u64) -> Store {
-    let large = NewLarge { threshold: THRESHOLD, chunk_blocks: chunk::BLOCKS_MIN };
-    Store::with(groups, &NewFileSystem { large: Some(large), ..NEW })
+    Store::with(groups, &NewFileSystem { large: Some(LARGE), ..NEW })
+}
+
+fn cut(store: &Store, file: FileId, pages: u64) {
+    store.truncate(&root_user(), file, pages * PAGE).unwrap();
 }
 
 /// Appends `pages` pages to `file`, one by one.
@@ -124,6 +136,299 @@ fn what_is_removed_later_is_left_for_the_next_one_who_trims() {
 }
 
 #[test]
+fn what_gets_no_shorter_has_nothing_to_be_trimmed() {
+    let store = hybrid(4);
+    let file = store.file("file", b"");
+    append(&store, file, 20, 1);
+    store.push_due(|| false).unwrap();
+    assert!(!store.has_due().unwrap());
+    for size in [20 * PAGE, 20 * PAGE - 5, 30 * PAGE] {
+        store.truncate(&root_user(), file, size).unwrap();
+        // The page in which it ends was brought in, to be changed.
+        store.push_due(|| false).unwrap();
+        assert!(!store.has_due().unwrap(), "{size}");
+    }
+    store.examine();
+}
+
+#[test]
+fn of_what_is_to_be_trimmed_so_much_is_looked_at_together() {
+    let store = hybrid(4);
+    let (count, at_once) = (300, 256);
+    let name = |number| format!("{number}");
+    for number in 0..count {
+        let file = store.file(&name(number), b"");
+        append(&store, file, 5, 1);
+        store.truncate(&root_user(), file, 0).unwrap();
+    }
+    let seen = store.unneeded().unwrap();
+    assert!(seen.may_be_more());
+    assert_eq!(store.trim_unneeded(seen).unwrap(), at_once);
+    let seen = store.unneeded().unwrap();
+    assert!(!seen.may_be_more());
+    assert_eq!(store.trim_unneeded(seen).unwrap(), count - at_once);
+    assert!(!store.has_due().unwrap());
+    store.examine();
+}
+
+/// Where the data of a file is, and that it goes elsewhere, is told nobody.
+#[test]
+fn only_what_is_written_is_told_of() {
+    let store = hybrid(4);
+    let mut follower = store.follow();
+    let mut told = || {
+        let mut kinds = Vec::new();
+        while let Some(Told::Notice(notice)) = follower.next(&mut [0; 255]).unwrap() {
+            kinds.push(notice.kind);
+        }
+        kinds
+    };
+    let file = store.file("file", b"some");
+    told();
+    // It becomes large, in several steps, and goes to the volume at once.
+    store.put(file, 0, &vec![1; 100 * PAGE as usize]);
+    assert_eq!(told(), [NoticeKind::Content]);
+    // The page is brought in before, and pushed then.
+    store.put(file, 10 * PAGE + 5, &[2; 9]);
+    assert_eq!(told(), [NoticeKind::Content]);
+    store.push(file, Wait::Forever).unwrap();
+    store.push_due(|| false).unwrap();
+    assert_eq!(told(), []);
+    // Nor that what it has ahead is given back.
+    append(&store, file, 3, 3);
+    assert!(store.pages(file) > 104);
+    assert_eq!(told(), [NoticeKind::Content; 3]);
+    store.push(file, Wait::Forever).unwrap();
+    assert_eq!(told(), []);
+    // It moves back.
+    store.truncate(&root_user(), file, 3 * PAGE).unwrap();
+    assert_eq!(told(), [NoticeKind::Size]);
+    store.trim_chunks().unwrap();
+    assert_eq!(told(), []);
+    store.examine();
+}
+
+#[test]
+fn space_that_is_asked_for_up_to_the_end_is_not_kept_behind_it() {
+    let store = hybrid(4);
+    let file = store.file("file", b"");
+    append(&store, file, 20, 1);
+    store.push(file, Wait::Forever).unwrap();
+    let keeps = Allocate::Space { keeps_size: true };
+    store.allocate(&root_user(), file, keeps, 0, 20 * PAGE).unwrap();
+    let before = used(&store);
+    append(&store, file, 10, 2);
+    // It has pages ahead, as ever.
+    assert!(used(&store) > before + 12, "{} pages", used(&store) - before);
+    store.push(file, Wait::Forever).unwrap();
+    assert_eq!(store.pages(file), 30);
+    store.examine();
+}
+
+/// What was found to be trimmed may be trimmed already, be another file's, or be cut off or in use
+/// again, when it is come by: then it is as it should be.
+#[test]
+fn what_is_not_as_it_was_found_is_not_trimmed() {
+    let (space, new) = (RamSpace::default(), NewFileSystem { large: Some(LARGE), ..NEW });
+    type Work<'w> = &'w dyn Fn(&Store, FileId);
+    let others: [(&str, Work<'_>, u64); 5] = [
+        ("trimmed", &|_, _| {}, 10),
+        ("in use again", &|store, file| append(store, file, 10, 2), 20),
+        ("cut off again", &|store, file| cut(store, file, 7), 10),
+        (
+            "cut off there again",
+            &|store, file| {
+                append(store, file, 10, 2);
+                store.push(file, Wait::Forever).unwrap();
+                cut(store, file, 10);
+            },
+            20,
+        ),
+        ("cut off before it is trimmed", &|store, file| cut(store, file, 7), 20),
+    ];
+    for (what, work, pages) in others {
+        let store = Store::with_space(4, &new, Box::new(space.clone()));
+        let file = store.file("file", b"");
+        append(&store, file, 20, 1);
+        store.push_due(|| false).unwrap();
+        cut(&store, file, 10);
+        let seen = store.unneeded().unwrap();
+        if !what.contains("before") {
+            assert_eq!(store.trim_chunks().unwrap(), 1, "{what}");
+        }
+        work(&store, file);
+        store.push(file, Wait::Forever).unwrap();
+        let bytes = store.get(file);
+        assert_eq!(store.trim_unneeded(seen).unwrap(), 0, "{what}");
+        assert!(store.get(file) == bytes, "{what}");
+        assert_eq!(space.pages() as u64, pages, "{what}");
+        store.push_due(|| false).unwrap();
+        store.trim_chunks().unwrap();
+        assert_eq!(space.pages() as u64, store.pages(file), "{what}");
+        store.examine();
+        store.remove(&root_user(), store.root(), b"file", Removal::File).unwrap();
+        store.trim_chunks().unwrap();
+        assert_eq!(space.pages(), 0, "{what}");
+    }
+}
+
+#[test]
+fn what_was_found_unneeded_and_is_another_files_is_not_trimmed() {
+    for is_cut in [false, true] {
+        let store = hybrid(4);
+        append(&store, store.file("one", b""), 20, 1);
+        store.push_due(|| false).unwrap();
+        store.remove(&root_user(), store.root(), b"one", Removal::File).unwrap();
+        let seen = store.unneeded().unwrap();
+        assert_eq!(store.trim_chunks().unwrap(), 1);
+        let other = store.file("other", b"");
+        append(&store, other, 20, 2);
+        store.push_due(|| false).unwrap();
+        if is_cut {
+            cut(&store, other, 10);
+        }
+        let bytes = store.get(other);
+        assert_eq!(store.trim_unneeded(seen).unwrap(), 0);
+        assert!(store.get(other) == bytes, "{is_cut}");
+        assert_eq!(store.trim_chunks().unwrap(), u64::from(is_cut));
+        store.examine();
+    }
+}
+
+#[test]
+fn what_is_removed_makes_space_for_what_is_pushed_or_written_at_once() {
+    let (space, new) = (RamSpace::default(), NewFileSystem { large: Some(LARGE), ..NEW });
+    let store = Store::with_space(8, &new, Box::new(space.clone()));
+    space.limit(100);
+    for (at_once, other) in [(false, "one"), (true, "two")] {
+        let file = store.file(other, b"");
+        match at_once {
+            false => append(&store, file, 80, 1),
+            true => store.put(file, 0, &[1; 80 * PAGE as usize]),
+        }
+        store.push(file, Wait::Forever).unwrap();
+        assert_eq!((space.pages(), store.pages(file)), (80, 80));
+        store.remove(&root_user(), store.root(), other.as_bytes(), Removal::File).unwrap();
+        assert_eq!(space.pages(), 80);
+    }
+    // If nothing can be had there is none.
+    let file = store.file("file", b"");
+    append(&store, file, 110, 1);
+    let pushed = store.push(file, Wait::Forever);
+    assert_eq!(refused(pushed), Errno::ENOSPC);
+    assert!(store.get(file) == vec![1; 110 * PAGE as usize]);
+    store.examine();
+}
+
+#[test]
+fn what_is_damaged_is_told_by_who_pushes_what_is_due() {
+    let store = hybrid(4);
+    let file = store.file("file", b"");
+    append(&store, file, 20, 1);
+    let at = offset_of(file.number).unwrap().plus(word::SIZE);
+    let (memory, before) =
+        (store.core().memory(), store.core().memory().load(at, Ordering::Relaxed));
+    memory.put(at, before ^ 1 << 40, Ordering::Relaxed);
+    let error = store.push_due(|| false).unwrap_err();
+    assert!(matches!(error, Error::Core(conquest_pm::Error::Corrupt { .. })), "{error}");
+    memory.put(at, before, Ordering::Relaxed);
+    assert_eq!(store.push_due(|| false).unwrap(), 1);
+    store.examine();
+}
+
+/// There is no keeper to do it.
+#[test]
+fn who_writes_pushes_when_there_is_much_and_when_he_closes_the_file() {
+    let store = hybrid(8);
+    let (who, file) = (&root_user(), store.file("file", b""));
+    append(&store, file, 600, 1);
+    store.push(file, Wait::Forever).unwrap();
+    assert_eq!(store.pages(file), 600);
+    let mut count = 0;
+    while count == 0 || store.pages(file) > 600 {
+        store.put(file, count * PAGE + 5, &[2; 9]);
+        count += 1;
+    }
+    // The node of the tree is a page, too.
+    assert_eq!(count, 255);
+    let open = store.open_path(who, "file", libc::O_RDWR).unwrap();
+    store.write_at(who, &open, 7, &[3; 9]).unwrap();
+    assert!(store.pages(file) > 600);
+    store.close(&open).unwrap();
+    assert_eq!(store.pages(file), 600);
+    store.examine();
+}
+
+#[test]
+fn a_program_may_have_any_number_of_pages_in_the_core() {
+    let store = hybrid(8);
+    let file = store.make("program", New::Regular, 0o755);
+    append(&store, file, 1100, 1);
+    assert!(store.pages(file) >= 1100);
+    assert_eq!(store.push_due(|| false).unwrap(), 0);
+    assert!(store.get(file) == vec![1; 1100 * PAGE as usize]);
+    store.examine();
+}
+
+/// A threshold of its own that was set later.
+#[test]
+fn what_a_large_file_has_below_its_threshold_is_not_due() {
+    for (threshold, is_due) in [("39K", true), ("40K", false), ("41K", false)] {
+        let store = hybrid(4);
+        let (listed, other) = (store.file("listed", b""), store.file("other", b""));
+        for file in [listed, other] {
+            append(&store, file, 10, 1);
+        }
+        store.push_due(|| false).unwrap();
+        store.put(listed, 5, &[2; 9]);
+        for file in [listed, other] {
+            let value = threshold.as_bytes();
+            store.set_attribute(&root_user(), file, OWN, value, Setting::Any).unwrap();
+        }
+        // What is on the list goes from it.
+        assert_eq!(store.push_due(|| false).unwrap(), 1, "{threshold}");
+        assert!(!store.has_due().unwrap(), "{threshold}");
+        assert_eq!(store.pages(listed) > 10, !is_due, "{threshold}");
+        store.put(other, 5, &[2; 9]);
+        assert_eq!(store.has_due().unwrap(), is_due, "{threshold}");
+        store.examine();
+    }
+}
+
+#[test]
+fn if_no_chunk_is_left_there_is_no_space() {
+    let store = hybrid(4);
+    let (file, last) = (store.file("file", &[1; 9]), store.file("last", &[1; 9]));
+    let (next, memory) = (STATE_ROOTS.plus(root::NEXT_CHUNK * WORD), store.core().memory());
+    let most = u64::MAX / chunk::BLOCKS_MIN;
+    memory.put(next, most - 1, Ordering::Relaxed);
+    store.put(last, 0, &[2; 5 * PAGE as usize]);
+    assert_eq!(memory.load(next, Ordering::Relaxed), most);
+    let written = store.write(&root_user(), file, WriteAt::Offset(0), &[2; 5 * PAGE as usize]);
+    assert_eq!(refused(written), Errno::ENOSPC);
+    assert!(store.get(file) == [1; 9] && store.get(last) == [2; 5 * PAGE as usize]);
+    store.examine();
+}
+
+#[test]
+fn a_list_that_leads_to_no_chunk_is_refused() {
+    let store = hybrid(4);
+    let file = store.file("file", b"");
+    append(&store, file, 20, 1);
+    let (head, memory) = (STATE_ROOTS.plus(root::DUE * WORD), store.core().memory());
+    let before = memory.load(head, Ordering::Relaxed);
+    let inode = offset_of(file.number).unwrap();
+    memory.put(head, pointer::pack(inode, CHUNK), Ordering::Relaxed);
+    for told in [store.push_due(|| false), store.trim_chunks()] {
+        let error = told.unwrap_err();
+        assert!(matches!(error, Error::Core(conquest_pm::Error::Corrupt { .. })), "{error}");
+    }
+    memory.put(head, before, Ordering::Relaxed);
+    assert_eq!(store.push_due(|| false).unwrap(), 1);
+    store.examine();
+}
+
+#[test]
 fn all_that_is_due_is_trimmed_however_many_there_are() {
     let store = hybrid(4);
     let count = 600;
@@ -221,6 +526,23 @@ fn a_core_that_is_full_of_what_is_due_is_not_full() {
             store.remove(&root_user(), store.root(), name.as_bytes(), Removal::File).unwrap();
         }
     }
+    store.examine();
+}
+
+#[test]
+fn a_core_that_is_full_of_what_can_not_be_pushed_is_full() {
+    let store = hybrid(1);
+    let (who, file) = (&root_user(), store.file("file", b""));
+    store.set_attribute(who, file, OWN, b"core", Setting::Any).unwrap();
+    let mut size = 0;
+    let full = loop {
+        match store.write(who, file, WriteAt::End, &[1; 100 * PAGE as usize]) {
+            Ok((_, len)) => size += len,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.errno(), Errno::ENOSPC);
+    assert!(size > 200 * PAGE && store.get(file) == vec![1; size as usize]);
     store.examine();
 }
 

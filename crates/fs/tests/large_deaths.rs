@@ -533,3 +533,140 @@ fn nothing_stays_in_the_core_of_what_was_pushed() {
     assert!(bytes.iter().all(|byte| *byte == 0));
     assert_eq!(files.check().unwrap().findings, []);
 }
+
+/// Both make it a large one.
+#[test]
+fn two_who_write_at_once_to_a_file_that_is_small() {
+    explore(
+        |files| write(files, 0, b'o', 100),
+        [
+            |files| write(files, 0, b'd', 65 * P),
+            |files| write(files, 70 * P, b'e', 65 * P),
+            |files| write(files, 150 * P, b'n', P).and_then(|()| push(files)),
+        ],
+        |bytes| {
+            let is_right = |(at, byte): (usize, &u8)| match at / P {
+                0..65 => *byte == b'd',
+                70..135 => *byte == b'e',
+                150 => *byte == b'n',
+                _ => *byte == 0,
+            };
+            bytes.len() == 151 * P && bytes.iter().enumerate().all(is_right)
+        },
+    );
+}
+
+/// Who appends has pages ahead, which whoever pushes gives back.
+#[test]
+fn appending_while_others_push() {
+    explore(
+        |files| write(files, 0, b'o', 10 * P).and_then(|()| push(files)),
+        [
+            |files| (10..25).try_for_each(|page| write(files, page * P, b'n', P)),
+            |files| (0..4).try_for_each(|_| push(files)),
+            |files| (0..4).try_for_each(|_| files.push_due(|| false).map(drop)),
+        ],
+        |bytes| {
+            let is_right = |(at, byte): (usize, &u8)| {
+                if at < 10 * P { *byte == b'o' } else { *byte == b'n' }
+            };
+            bytes.len() == 25 * P && bytes.iter().enumerate().all(is_right)
+        },
+    );
+}
+
+const NAMES: [&[u8]; 3] = [b"one", b"two", b"three"];
+
+fn named(files: &SimFiles, id: u32) -> FileId {
+    files.lookup(&root_user(), files.root(), NAMES[id as usize]).unwrap().unwrap().0
+}
+
+/// Lets a file become large, pushes and trims what is due of all, and leaves 10 pages of it.
+fn push_and_trim_all(files: &SimFiles, id: u32) -> Result<(), Error> {
+    let (file, who) = (named(files, id), &root_user());
+    let put = |at: usize, len| {
+        let (at, byte) = (WriteAt::Offset((at * P) as u64), b'a' + id as u8);
+        files.write(who, file, at, &vec![byte; len]).map(drop)
+    };
+    put(0, 12 * P)?;
+    files.push_due(|| false)?;
+    // It moves back, and gets another chunk.
+    files.truncate(who, file, 0)?;
+    put(0, 12 * P)?;
+    files.trim_chunks()?;
+    files.push_due(|| false)?;
+    put(3, P)?;
+    // What comes last is left to others.
+    for pages in [11, 10] {
+        files.truncate(who, file, pages * PAGE)?;
+        if id < 2 {
+            files.trim_chunks()?;
+        }
+        put(8, P)?;
+    }
+    if id == 0 {
+        files.push_due(|| false)?;
+    }
+    put(5, P)
+}
+
+/// Nothing is left to do of three files, which have their own bytes.
+fn all_is_done(one: &SimFiles, space: &RamSpace) -> Result<u64, String> {
+    one.push_due(|| false).and_then(|_| one.trim_chunks()).map_err(|error| error.to_string())?;
+    for id in 0..3 {
+        let (file, mut bytes) = (named(one, id), vec![0; 10 * P]);
+        one.read_file(file, 0, &mut bytes).map_err(|error| error.to_string())?;
+        if bytes.iter().any(|byte| *byte != b'a' + id as u8) {
+            return Err(format!("other bytes in file {id}"));
+        }
+        // Nothing is in the core.
+        let blocks = one.stat(file).map_err(|error| error.to_string())?.blocks;
+        if blocks != 80 {
+            return Err(format!("{blocks} blocks of file {id}"));
+        }
+    }
+    let found = one.check().map_err(|error| error.to_string())?.findings;
+    let is_due = one.has_due().map_err(|error| error.to_string())?;
+    match (found.is_empty(), is_due, space.pages()) {
+        (true, false, 30) => Ok(0),
+        (_, _, pages) => Err(format!("{found:?}, due: {is_due}, {pages} pages")),
+    }
+}
+
+/// Three files get chunks, have something to be pushed, and to be trimmed, at the same time as
+/// others push and trim: nobody's bytes are another one's, and nothing is forgotten.
+#[test]
+fn files_that_get_chunks_and_are_pushed_and_trimmed_at_once() {
+    let (image, kept) = prepared(|files| {
+        for name in &NAMES[1..] {
+            files.create(&root_user(), files.root(), name, New::Regular, 0o600)?;
+        }
+        Ok(())
+    });
+    let geometry = Geometry::new(shape()).unwrap();
+    let options = ScheduleOptions {
+        actors: 3,
+        search: Search::Random { seed: 7, first: 0, runs: 100 },
+        step_time: core::time::Duration::from_micros(20),
+        steps: 5_000_000,
+        ..ScheduleOptions::default()
+    };
+    let setup = || {
+        let memory = RecordingMemory::new(Arc::clone(&image), geometry.volatile(), false);
+        let world = World::new(memory.clock());
+        let space = kept.copy();
+        let process = |id| attach_to(DyingMemory::counting(memory.actor(id)), &world, id, &space);
+        let files = [0, 1, 2].map(process);
+        (memory, (files, space))
+    };
+    let body = |(files, _): &([SimFiles; 3], RamSpace), id: u32, _: &Actor| {
+        push_and_trim_all(&files[id as usize], id).map_err(|error| error.to_string())
+    };
+    let verdict = |(files, space): &([SimFiles; 3], RamSpace), memory: &RecordingMemory| {
+        judge(memory.image())?;
+        all_is_done(&files[0], space)
+    };
+    let found = run(&options, setup, body, verdict);
+    println!("{found}");
+    assert_eq!(found.failed, 0, "{found}");
+}

@@ -12,16 +12,16 @@ use std::sync::Arc;
 use conquest_format::PAGE;
 use conquest_format::fs::chunk;
 use conquest_format::inode::flag;
-use conquest_fs::content::{Allocate, WriteAt};
+use conquest_fs::content::{Allocate, Seek, WriteAt};
 use conquest_fs::large::NewLarge;
 use conquest_fs::locks::Wait;
-use conquest_fs::names::Removal;
+use conquest_fs::names::{New, Removal};
 use conquest_fs::open::Whence;
 use conquest_fs::open::share::Status;
 use conquest_fs::placement::Form;
 use conquest_fs::{Errno, Error, FileId, NewFileSystem};
 use conquest_testkit::files::{Counts, Moment, Visited, root_user};
-use store::{NEW, Store, refused};
+use store::{NEW, Store, refused, user};
 
 /// Bytes above which files are large; a write of as many may go to the volume at once.
 const THRESHOLD: u64 = 64 * PAGE;
@@ -74,6 +74,248 @@ fn who_may_not_changes_nothing_on_the_volume() {
     }
     assert!(space.is_waiting());
     assert_eq!(store.get(file), vec![1; 100 * PAGE as usize]);
+    store.examine();
+}
+
+/// Nor who may write, but not take away what the file would lose by that.
+#[test]
+fn who_may_not_take_set_user_id_away_changes_nothing_on_the_volume() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    store.set_mode(&root_user(), file, 0o4777).unwrap();
+    store.set_flags(&root_user(), file, flag::APPEND, None).unwrap();
+    space.at(Moment::Write, || panic!("something is written"));
+    let written = store.write(&user(7), file, WriteAt::End, &[2; LONG]);
+    assert_eq!(refused(written), Errno::EPERM);
+    assert!(space.is_waiting());
+    assert_eq!(store.get(file), vec![1; 100 * PAGE as usize]);
+    store.examine();
+}
+
+#[test]
+fn who_writes_at_once_or_allocates_space_takes_set_user_id_away() {
+    let (store, _) = hybrid();
+    let (who, file) = (&user(7), pushed(&store, "file", 100));
+    let ways: [&dyn Fn(); 4] = [
+        &|| _ = store.write(who, file, WriteAt::Offset(0), &[2; LONG]).unwrap(),
+        &|| _ = store.write(who, file, WriteAt::Offset(100 * PAGE), &[2; LONG]).unwrap(),
+        &|| store.allocate(who, file, Allocate::Hole, 10 * PAGE, 20 * PAGE).unwrap(),
+        &|| {
+            let space = Allocate::Space { keeps_size: true };
+            store.allocate(who, file, space, 15 * PAGE, 5 * PAGE).unwrap();
+        },
+    ];
+    for (index, way) in ways.iter().enumerate() {
+        store.set_mode(&root_user(), file, 0o4777).unwrap();
+        store.pass(1000);
+        let before = store.stamps(file);
+        way();
+        assert_eq!(store.stat(file).unwrap().mode & 0o7777, 0o777, "way {index}");
+        let after = store.stamps(file);
+        assert!(before.iter().zip(after).all(|(before, after)| *before < after), "way {index}");
+    }
+    store.examine();
+}
+
+#[test]
+fn only_regular_files_are_written_to_at_once() {
+    let (store, _) = hybrid();
+    let directory = store.make("directory", New::Directory, 0o644);
+    store.make("directory/file", New::Regular, 0o644);
+    for (path, what, errno) in [
+        ("empty", New::Directory, Errno::EISDIR),
+        ("fifo", New::Fifo, Errno::EINVAL),
+        ("link", New::Symlink(b"target"), Errno::EINVAL),
+        ("device", New::Character(1, 3), Errno::EINVAL),
+    ] {
+        let other = store.make(path, what, 0o644);
+        let written = store.write(&root_user(), other, WriteAt::Offset(0), &[2; LONG]);
+        assert_eq!(refused(written), errno, "{path}");
+        store.examine();
+    }
+    let written = store.write(&root_user(), directory, WriteAt::Offset(0), &[2; LONG]);
+    assert_eq!(refused(written), Errno::EISDIR);
+    store.examine();
+}
+
+/// Wherever it is written, by whatever descriptor, and if it ends where the file does, with a part
+/// of a page.
+#[test]
+fn nothing_that_is_written_at_once_stays_in_the_core() {
+    let (store, _) = hybrid();
+    let (who, file) = (&root_user(), pushed(&store, "file", 100));
+    let is_far = |pages| assert_eq!(store.pages(file), pages);
+    store.put(file, 30 * PAGE, &[2; LONG]);
+    is_far(100);
+    let open = |flags| store.open_path(who, "file", libc::O_RDWR | flags).unwrap();
+    let (at, appending) = (open(0), open(libc::O_APPEND));
+    store.seek_to(&at, 10 * PAGE as i64, Whence::Start).unwrap();
+    assert_eq!(store.write_next(who, &at, &[3; LONG]).unwrap(), LONG);
+    is_far(100);
+    store.seek_to(&appending, 20 * PAGE as i64, Whence::Start).unwrap();
+    assert_eq!(store.write_next(who, &appending, &[4; LONG]).unwrap(), LONG);
+    is_far(170);
+    store.write(who, file, WriteAt::End, &[5; LONG]).unwrap();
+    is_far(240);
+    // Anew, and once more.
+    for value in [6, 7] {
+        store.put(file, 240 * PAGE, &[value; LONG + 5]);
+        is_far(311);
+    }
+    let mut expected = vec![1; 100 * PAGE as usize];
+    expected[30 * PAGE as usize..].fill(2);
+    expected[10 * PAGE as usize..][..LONG].fill(3);
+    for value in [4, 5, 7] {
+        expected.extend([value; LONG]);
+    }
+    expected.extend([7; 5]);
+    assert!(store.get(file) == expected);
+    for open in [at, appending] {
+        store.close(&open).unwrap();
+    }
+    store.examine();
+}
+
+#[test]
+fn nothing_is_brought_in_of_what_does_not_change() {
+    let (store, _) = hybrid();
+    let (who, file) = (&root_user(), store.file("file", &[1; 100 * PAGE as usize + 5]));
+    store.push(file, Wait::Forever).unwrap();
+    // Neither the page in which it ends, if nothing behind it grows,
+    store.put(file, 0, &[2; LONG]);
+    assert_eq!(store.pages(file), 101);
+    store.truncate(who, file, 100 * PAGE + 5).unwrap();
+    assert_eq!(store.pages(file), 101);
+    // nor one that begins where it ends.
+    store.truncate(who, file, 100 * PAGE).unwrap();
+    store.push(file, Wait::Forever).unwrap();
+    store.trim_chunks().unwrap();
+    store.allocate(who, file, Allocate::Space { keeps_size: true }, 0, 300 * PAGE).unwrap();
+    store.put(file, 120 * PAGE, &[3; LONG]);
+    assert_eq!(store.pages(file), 300);
+    let mut expected = vec![2; LONG];
+    expected.resize(100 * PAGE as usize, 1);
+    expected.resize(120 * PAGE as usize, 0);
+    expected.extend([3; LONG]);
+    assert!(store.get(file) == expected);
+    store.examine();
+}
+
+#[test]
+fn what_is_cut_off_and_trimmed_while_it_is_read_is_not_read_as_zeros() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    let others = Arc::clone(&store);
+    space.at(Moment::Read, move || {
+        others.truncate(&root_user(), file, 80 * PAGE).unwrap();
+        others.trim_chunks().unwrap();
+    });
+    let mut found = vec![0; 100 * PAGE as usize];
+    let len = store.read_file(file, 0, &mut found).unwrap();
+    assert!(!space.is_waiting());
+    assert!(found[..len] == vec![1; 80 * PAGE as usize]);
+    store.examine();
+}
+
+#[test]
+fn any_bytes_are_read_and_looked_for_on_the_volume() {
+    let (store, _) = hybrid();
+    let bytes: Vec<u8> = (0..100 * PAGE).map(|at| (at / 7 % 251) as u8).collect();
+    let file = store.file("file", &bytes);
+    store.push(file, Wait::Forever).unwrap();
+    for at in [0, 1, 512, 700, 4095, 4096, 5000] {
+        for len in [1, 511, 512, 513, 1024, 4096, 8192, 9000] {
+            let mut found = vec![0; len];
+            assert_eq!(store.read_file(file, at, &mut found).unwrap(), len);
+            assert!(found == bytes[at as usize..][..len], "{len} bytes from {at} on");
+        }
+    }
+    let hole = 20 * PAGE..40 * PAGE;
+    store.allocate(&root_user(), file, Allocate::Hole, hole.start, 20 * PAGE).unwrap();
+    for (what, at, found) in [
+        (Seek::Data, 0, 0),
+        (Seek::Data, 5 * PAGE + 3, 5 * PAGE + 3),
+        (Seek::Hole, 5 * PAGE + 3, hole.start),
+        (Seek::Data, hole.start, hole.end),
+        (Seek::Hole, hole.start + 9, hole.start + 9),
+        (Seek::Data, hole.end, hole.end),
+        (Seek::Hole, hole.end, 100 * PAGE),
+    ] {
+        assert_eq!(store.seek(file, what, at).unwrap(), found, "{what:?} from {at} on");
+    }
+    store.examine();
+}
+
+#[test]
+fn pages_that_stand_alone_are_pushed_and_those_of_several_nodes() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 1100);
+    let mut expected = vec![1; 1100 * PAGE as usize];
+    for (from, step) in [(100, 2), (400, 1)] {
+        for page in (from..).step_by(step).take(240) {
+            store.put(file, page * PAGE + 5, &[step as u8 + 1; 9]);
+            expected[(page * PAGE) as usize + 5..][..9].fill(step as u8 + 1);
+        }
+        assert!(store.pages(file) > 1100 + 240);
+        store.push(file, Wait::Forever).unwrap();
+        assert_eq!((store.pages(file), space.space.pages()), (1100, 1100));
+        assert!(store.get(file) == expected);
+        store.examine();
+    }
+}
+
+#[test]
+fn what_ends_where_the_largest_file_does_is_written_at_once() {
+    let large = NewLarge { threshold: THRESHOLD, chunk_blocks: chunk::BLOCKS_MIN };
+    let new = NewFileSystem { large: Some(large), size_max: 170 * PAGE, ..NEW };
+    let store = Store::with(8, &new);
+    let file = pushed(&store, "file", 100);
+    store.put(file, 100 * PAGE, &[2; LONG]);
+    assert_eq!(store.pages(file), 170);
+    let written = store.write(&root_user(), file, WriteAt::End, &[3; LONG]);
+    assert_eq!(refused(written), Errno::EFBIG);
+    assert!(store.get(file) == [vec![1; 100 * PAGE as usize], vec![2; LONG]].concat());
+    store.examine();
+}
+
+/// Inside the end they have their turns together.
+#[test]
+fn nobody_waits_for_others_who_write_inside_the_end() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    let others = Arc::clone(&store);
+    space.at(Moment::Write, move || others.put(file, 20 * PAGE, &[3; LONG]));
+    store.put(file, 0, &[2; LONG]);
+    assert!(!space.is_waiting());
+    let found = store.get(file);
+    assert!(found[70 * PAGE as usize..90 * PAGE as usize].iter().all(|byte| *byte == 3));
+    assert!(found[..20 * PAGE as usize].iter().all(|byte| *byte == 2));
+    store.examine();
+}
+
+/// It was inside the end, and is behind it when it has its turn.
+#[test]
+fn what_is_cut_off_before_its_turn_is_not_written_to_the_volume() {
+    let (store, space) = hybrid();
+    let (who, file) = (&root_user(), store.file("file", &vec![1; 150 * PAGE as usize + 5]));
+    store.push(file, Wait::Forever).unwrap();
+    store.allocate(who, file, Allocate::Space { keeps_size: true }, 0, 300 * PAGE).unwrap();
+    let others = Arc::clone(&store);
+    // The page in which it ends is brought in.
+    space.at(Moment::Read, move || others.truncate(&root_user(), file, 100 * PAGE).unwrap());
+    let before = space.take_counts().written;
+    assert!(before > 0);
+    store.put(file, 200 * PAGE, &[2; LONG]);
+    assert!(!space.is_waiting());
+    assert_eq!(space.take_counts().written, 0);
+    let mut expected = vec![1; 100 * PAGE as usize];
+    expected.resize(200 * PAGE as usize, 0);
+    expected.extend([2; LONG]);
+    assert!(store.get(file) == expected);
+    store.push(file, Wait::Forever).unwrap();
+    store.trim_chunks().unwrap();
+    assert!(store.get(file) == expected);
+    assert_eq!(space.space.pages(), 170);
     store.examine();
 }
 
@@ -314,5 +556,77 @@ fn is_whole(store: &Store) {
     assert!(store.get(other) == vec![1; 100 * PAGE as usize]);
     assert_eq!(store.trim_chunks().unwrap(), 1);
     assert!(store.get(other) == vec![1; 100 * PAGE as usize]);
+    store.examine();
+}
+
+/// What is changed while it is pushed stays on the list.
+#[test]
+fn what_is_changed_while_it_is_pushed_stays_due() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    store.put(file, 17 * PAGE, &[2; PAGE as usize]);
+    let others = Arc::clone(&store);
+    space.at(Moment::Write, move || others.put(file, 17 * PAGE + 5, &[3; 9]));
+    assert_eq!(store.push_due(|| false).unwrap(), 0);
+    assert!(store.has_due().unwrap() && store.pages(file) > 100);
+    assert_eq!(store.push_due(|| false).unwrap(), 1);
+    assert!(!store.has_due().unwrap());
+    assert_eq!(store.pages(file), 100);
+    store.examine();
+}
+
+#[test]
+fn what_others_have_pushed_meanwhile_counts_as_well() {
+    let (store, space) = hybrid();
+    let files = ["one", "two", "three"].map(|name| pushed(&store, name, 100));
+    for file in files {
+        store.put(file, 17 * PAGE, &[2; PAGE as usize]);
+    }
+    let others = Arc::clone(&store);
+    // They leave the one that is being pushed.
+    space.at(Moment::Write, move || assert_eq!(others.push_due(|| false).unwrap(), 2));
+    assert_eq!(store.push_due(|| false).unwrap(), 3);
+    assert!(!store.has_due().unwrap());
+    assert!(files.iter().all(|file| store.pages(*file) == 100));
+    store.examine();
+}
+
+#[test]
+fn what_is_cut_off_again_while_it_is_trimmed_stays_due() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    let cut = move |store: &Store, pages| store.truncate(&root_user(), file, pages * PAGE).unwrap();
+    cut(&store, 90);
+    let others = Arc::clone(&store);
+    space.at(Moment::Trim, move || cut(&others, 80));
+    assert_eq!(store.trim_chunks().unwrap(), 0);
+    assert!(!space.is_waiting() && store.has_due().unwrap());
+    assert_eq!(store.trim_chunks().unwrap(), 1);
+    assert_eq!(space.space.pages(), 80);
+    assert_eq!(store.pages(file), 80);
+    store.examine();
+}
+
+/// What somebody gets ahead who appends meanwhile is not pushed.
+#[test]
+fn what_is_ahead_of_who_appends_meanwhile_does_not_go_to_the_volume() {
+    let (store, space) = hybrid();
+    let file = pushed(&store, "file", 100);
+    let others = Arc::clone(&store);
+    space.at(Moment::Write, move || {
+        for page in 800..820 {
+            others.put(file, page * PAGE, &[3; PAGE as usize]);
+        }
+    });
+    // Not whole pages: they are pushed when they are there, in two parts.
+    store.put(file, PAGE / 2, &vec![2; 800 * PAGE as usize - PAGE as usize / 2]);
+    assert!(!space.is_waiting());
+    assert!(space.space.pages() <= 820, "{} pages", space.space.pages());
+    store.push(file, Wait::Forever).unwrap();
+    assert_eq!(space.space.pages(), 820);
+    let mut expected = vec![2; 800 * PAGE as usize];
+    expected[..PAGE as usize / 2].fill(1);
+    expected.resize(820 * PAGE as usize, 3);
+    assert!(store.get(file) == expected);
     store.examine();
 }

@@ -12,15 +12,17 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use conquest_format::fs::chunk::{self, Chunk};
 use conquest_format::inode::{Content, Inode, offset_of};
 use conquest_format::label::{LABEL_BYTES, Label, label_block};
-use conquest_format::{PAGE, WORD};
-use conquest_fs::content::{Allocate, WriteAt};
-use conquest_fs::large::{NewLarge, Space};
+use conquest_format::{Offset, PAGE, WORD};
+use conquest_fs::content::{Allocate, Seek, WriteAt};
+use conquest_fs::large::{Answer, NewLarge, Room, Space};
 use conquest_fs::locks::Wait;
 use conquest_fs::names::Removal;
+use conquest_fs::placement::Form;
 use conquest_fs::{FileId, NewFileSystem};
 use conquest_pm::memory::Memory;
 use conquest_testkit::Rng;
@@ -345,17 +347,27 @@ impl Test {
         self.look_at_chunk(self.files[which].0);
     }
 
-    /// The chunk of a file, if it is large.
-    fn chunk(&self, file: FileId) -> Option<Chunk> {
+    /// Where the chunk of a file is, if it is large.
+    fn place(&self, file: FileId) -> Option<Offset> {
         let memory = self.store.core().memory();
         let at = offset_of(file.number).unwrap();
         let load = |index| memory.load(at.plus(index * WORD), Ordering::Relaxed);
         let words: Vec<u64> = (0..16).map(load).collect();
         let inode = Inode::from_words(words.try_into().unwrap(), file.number).unwrap();
         let Content::Large { chunk: at, .. } = inode.content else { return None };
+        Some(at)
+    }
+
+    fn chunk_at(&self, at: Offset) -> Chunk {
+        let memory = self.store.core().memory();
         let load = |index| memory.load(at.plus(index * WORD), Ordering::Relaxed);
         let words: Vec<u64> = (0..8).map(load).collect();
-        Some(Chunk::from_words(words.try_into().unwrap(), at).unwrap())
+        Chunk::from_words(words.try_into().unwrap(), at).unwrap()
+    }
+
+    /// The chunk of a file, if it is large.
+    fn chunk(&self, file: FileId) -> Option<Chunk> {
+        self.place(file).map(|at| self.chunk_at(at))
     }
 
     /// What the core says of the volume is so.
@@ -370,10 +382,7 @@ impl Test {
         }
         // What there is on the volume says whose it is.
         if chunk.end > 0 {
-            let mut bytes = [0; LABEL_BYTES];
-            let block = label_block(chunk.number, BLOCKS);
-            self.volume.space().read(block, &mut bytes).unwrap();
-            let label = Label::from_bytes(&bytes).unwrap();
+            let label = self.label(&chunk);
             let region = self.store.core().uuid().unwrap();
             let (inode, generation) = (file.number, file.generation);
             // What was cut off and is not trimmed is told of.
@@ -382,6 +391,14 @@ impl Test {
             let chunk = chunk.number;
             assert_eq!(label, Label { region, chunk, inode, generation, end, ..label });
         }
+    }
+
+    /// What the volume says of a chunk.
+    fn label(&self, chunk: &Chunk) -> Label {
+        let mut bytes = [0; LABEL_BYTES];
+        let block = label_block(chunk.number, BLOCKS);
+        self.volume.space().read(block, &mut bytes).unwrap();
+        Label::from_bytes(&bytes).unwrap()
     }
 
     /// Removes all: nothing stays on the volume.
@@ -470,5 +487,204 @@ fn what_is_overwritten_in_place_is_settled_by_who_syncs() {
     store.put(file, 0, &bytes);
     store.put(small, 0, b"SMALL");
     assert_eq!(space.unsettled(), 0);
+    store.examine();
+}
+
+/// Who writes a part of a page as well does so in a turn, which is not to be settled either, and
+/// nothing else is written.
+#[test]
+fn what_is_overwritten_in_a_turn_is_settled_by_who_syncs() {
+    let space = RamSpace::default().losing();
+    let large = NewLarge { threshold: THRESHOLD, chunk_blocks: BLOCKS };
+    let new = NewFileSystem { large: Some(large), ..NEW };
+    let store = Store::with_space(16, &new, Box::new(space.clone()));
+    let (file, bytes) = (store.file("file", b""), [1; DIRECT as usize + 5]);
+    store.put(file, 0, &bytes);
+    assert_eq!(space.unsettled(), 0);
+    store.put(file, 0, &bytes);
+    // The whole pages, and the last one.
+    assert_eq!(space.unsettled(), 2);
+    store.sync_all().unwrap();
+    assert_eq!(space.unsettled(), 0);
+    // What the core has directly behind it is no matter.
+    store.put(file, DIRECT + 1, &[2]);
+    store.put(file, 0, &bytes[..DIRECT as usize]);
+    assert_eq!(space.unsettled(), 1);
+    store.sync_all().unwrap();
+    let store = store.synchronous();
+    store.put(file, 0, &bytes);
+    assert_eq!(space.unsettled(), 0);
+    store.examine();
+}
+
+#[test]
+fn a_label_says_how_long_its_file_was_when_the_end_was_moved() {
+    let mut test = Test::new(0, Volume::Ram(RamSpace::default().losing()));
+    let file = test.files[0].0;
+    let (keeps, grows) =
+        (Allocate::Space { keeps_size: true }, Allocate::Space { keeps_size: false });
+    let pages = |pages: u64| pages * PAGE;
+    let steps = [
+        (Op::Direct(0, pages(70)), pages(70), 70),
+        (Op::Allocate(keeps, pages(60), pages(40)), pages(70), 100),
+        (Op::Allocate(grows, pages(80), pages(40) + 7), pages(120) + 7, 121),
+        (Op::Write(pages(130) + 9, 100), pages(130) + 109, 121),
+        (Op::Push, pages(130) + 109, 131),
+        (Op::Direct(pages(140), pages(3)), pages(143), 143),
+        (Op::Truncate(pages(50)), pages(50), 143),
+        (Op::Trim, pages(50), 50),
+    ];
+    for (op, size, end) in steps {
+        test.perform(0, &op);
+        assert_eq!(test.files[0].1.size, size, "{op:?}");
+        let label = test.label(&test.chunk(file).unwrap());
+        assert_eq!(label.end, end, "{op:?}");
+        // Only with the end the size is told.
+        let is_told = !matches!(op, Op::Write(..) | Op::Truncate(_));
+        assert_eq!(label.size == size, is_told, "{op:?}: {label:?}");
+    }
+    test.end();
+}
+
+/// A process has died that has written there before its record.
+#[test]
+fn what_is_behind_the_end_is_trimmed_by_who_has_space_behind_that() {
+    for keeps_size in [false, true] {
+        let mut test = Test::new(0, Volume::Ram(RamSpace::default().losing()));
+        let file = test.files[0].0;
+        test.perform(0, &Op::Direct(0, 70 * PAGE));
+        let block = test.chunk(file).unwrap().number * BLOCKS + 75 * PER;
+        test.volume.space().write(block, &[0xEE; 20 * PAGE as usize]).unwrap();
+        let space = Allocate::Space { keeps_size };
+        test.perform(0, &Op::Allocate(space, 100 * PAGE, 10 * PAGE));
+        test.find(0);
+        test.perform(0, &Op::Truncate(110 * PAGE));
+        test.end();
+    }
+}
+
+/// Whatever fails of it.
+#[test]
+fn while_what_is_cut_off_is_trimmed_there_is_a_label() {
+    let space = RamSpace::default().losing();
+    let mut test = Test::new(0, Volume::Ram(space.clone()));
+    let file = test.files[0].0;
+    test.perform(0, &Op::Direct(0, 70 * PAGE));
+    test.perform(0, &Op::Truncate(50 * PAGE));
+    for requests in 0.. {
+        space.fail_after(Some(requests));
+        let trimmed = test.store.trim_chunks();
+        space.fail_after(None);
+        let label = test.label(&test.chunk(file).unwrap());
+        assert_eq!(label.inode, file.number, "{requests} requests");
+        if trimmed.is_ok() {
+            assert!(requests > 2 && label.end == 50, "{requests} requests");
+            break;
+        }
+    }
+    test.end();
+}
+
+#[test]
+fn a_chunk_that_nobody_needs_has_nothing_on_the_volume() {
+    let mut test = Test::new(0, Volume::Ram(RamSpace::default().losing()));
+    test.perform(0, &Op::Direct(0, 70 * PAGE));
+    let at = test.place(test.files[0].0).unwrap();
+    assert_eq!((test.chunk_at(at).end, test.chunk_at(at).allocated), (70, 70));
+    test.perform(0, &Op::Remove);
+    test.perform(0, &Op::Trim);
+    let Chunk { inode, end, allocated, .. } = test.chunk_at(at);
+    assert_eq!((inode, end, allocated), (0, 0, 0));
+    test.end();
+}
+
+type Work = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// Others do something before something is written, or before it is looked what is in use.
+#[derive(Clone)]
+struct Hooked {
+    space: RamSpace,
+    work: Work,
+    looked: Work,
+}
+
+impl Hooked {
+    fn store() -> (Arc<Store>, Hooked) {
+        let space = RamSpace::default().losing();
+        let space = Hooked { space, work: Arc::default(), looked: Arc::default() };
+        let large = NewLarge { threshold: THRESHOLD, chunk_blocks: BLOCKS };
+        let new = NewFileSystem { large: Some(large), ..NEW };
+        (Arc::new(Store::with_space(16, &new, Box::new(space.clone()))), space)
+    }
+}
+
+impl Space for Hooked {
+    fn read(&self, block: u64, into: &mut [u8]) -> Answer<()> {
+        self.space.read(block, into)
+    }
+
+    fn write(&self, block: u64, bytes: &[u8]) -> Answer<()> {
+        let work = self.work.lock().unwrap().take();
+        work.into_iter().for_each(|work| work());
+        self.space.write(block, bytes)
+    }
+
+    fn trim(&self, block: u64, count: u64) -> Answer<()> {
+        self.space.trim(block, count)
+    }
+
+    fn settle(&self) -> Answer<()> {
+        self.space.settle()
+    }
+
+    fn is_labelled(&self) -> bool {
+        self.space.is_labelled()
+    }
+
+    fn allocated(&self, block: u64, count: u64) -> Answer<Option<(u64, u64)>> {
+        let work = self.looked.lock().unwrap().take();
+        work.into_iter().for_each(|work| work());
+        self.space.allocated(block, count)
+    }
+
+    fn room(&self) -> Answer<Room> {
+        self.space.room()
+    }
+}
+
+/// It has a chunk still, as somebody was at it when it was cut off.
+#[test]
+fn what_has_nothing_on_the_volume_has_no_label() {
+    let (store, space) = Hooked::store();
+    let file = store.file("file", &[1; DIRECT as usize]);
+    // Its pages and the label.
+    assert_eq!(space.space.pages() as u64, DIRECT / PAGE + 1);
+    store.put(file, 5, &[2; 9]);
+    let others = Arc::clone(&store);
+    let cut = move || others.truncate(&root_user(), file, 0).unwrap();
+    *space.work.lock().unwrap() = Some(Box::new(cut));
+    store.push(file, Wait::Forever).unwrap();
+    assert_eq!(store.placement(file, THRESHOLD).unwrap().form, Form::Large);
+    assert_eq!(store.trim_chunks().unwrap(), 1);
+    assert_eq!(space.space.pages(), 0);
+    store.put(file, 0, &[3; 9]);
+    assert!(store.get(file) == [3; 9]);
+    store.examine();
+}
+
+/// It has moved back to the core when the volume is asked.
+#[test]
+fn what_moves_back_while_it_is_looked_for_is_not_a_hole() {
+    let (store, space) = Hooked::store();
+    let file = store.file("file", &[1; DIRECT as usize]);
+    let others = Arc::clone(&store);
+    *space.looked.lock().unwrap() = Some(Box::new(move || {
+        others.truncate(&root_user(), file, 3 * PAGE).unwrap();
+        others.trim_chunks().unwrap();
+    }));
+    assert_eq!(store.seek(file, Seek::Data, PAGE).unwrap(), PAGE);
+    assert!(space.looked.lock().unwrap().is_none());
+    assert_ne!(store.placement(file, THRESHOLD).unwrap().form, Form::Large);
+    assert_eq!(space.space.pages(), 0);
     store.examine();
 }

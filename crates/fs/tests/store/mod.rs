@@ -119,6 +119,15 @@ impl Store {
         Store { files: self.files.synchronous(), time: self.time }
     }
 
+    /// The same, with operations that do `work` when they have changed something.
+    pub fn after_each(self, work: impl Fn() + Send + Sync + 'static) -> Store {
+        let work = Box::new(move |_: &_| {
+            work();
+            Ok(())
+        });
+        Store { files: self.files.with_after_each(work), time: self.time }
+    }
+
     /// Lets `nanoseconds` pass.
     pub fn pass(&self, nanoseconds: i64) {
         self.time.fetch_add(nanoseconds, Ordering::Relaxed);
