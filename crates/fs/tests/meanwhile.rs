@@ -138,8 +138,8 @@ fn only_regular_files_are_written_to_at_once() {
     store.examine();
 }
 
-/// Wherever it is written, by whatever descriptor, and if it ends where the file does, with a part
-/// of a page.
+/// Wherever it is written, by whatever descriptor, and if it ends where the file does from then on,
+/// with a part of a page.
 #[test]
 fn nothing_that_is_written_at_once_stays_in_the_core() {
     let (store, _) = hybrid();
@@ -157,11 +157,13 @@ fn nothing_that_is_written_at_once_stays_in_the_core() {
     is_far(170);
     store.write(who, file, WriteAt::End, &[5; LONG]).unwrap();
     is_far(240);
-    // Anew, and once more.
-    for value in [6, 7] {
-        store.put(file, 240 * PAGE, &[value; LONG + 5]);
-        is_far(311);
-    }
+    store.put(file, 240 * PAGE, &[6; LONG + 5]);
+    is_far(311);
+    // Once more, the rest of the last page may be what another one writes: it is pushed later.
+    store.put(file, 240 * PAGE, &[7; LONG + 5]);
+    assert!(store.pages(file) > 311);
+    store.push(file, Wait::Forever).unwrap();
+    is_far(311);
     let mut expected = vec![1; 100 * PAGE as usize];
     expected[30 * PAGE as usize..].fill(2);
     expected[10 * PAGE as usize..][..LONG].fill(3);
@@ -629,4 +631,35 @@ fn what_is_ahead_of_who_appends_meanwhile_does_not_go_to_the_volume() {
     expected.resize(820 * PAGE as usize, 3);
     assert!(store.get(file) == expected);
     store.examine();
+}
+
+/// What each of two has written is there, also in the page in which one of them ends, behind that.
+#[test]
+fn two_write_at_once_to_the_page_in_which_one_of_them_ends() {
+    let page = PAGE as usize;
+    let is_asked = true;
+    for (len, space_asked, begin, first, second) in [
+        (100 * page, is_asked, 100 * page, LONG + 100, LONG + 5 * page),
+        (100 * page + 50, !is_asked, 30 * page, LONG + 100, LONG + 200),
+    ] {
+        let (store, space) = hybrid();
+        let file = store.file("file", &vec![1; len]);
+        store.push(file, Wait::Forever).unwrap();
+        if space_asked {
+            let how = Allocate::Space { keeps_size: true };
+            store.allocate(&root_user(), file, how, 0, 300 * PAGE).unwrap();
+        }
+        let others = Arc::clone(&store);
+        let other = move || others.put(file, begin as u64, &vec![3; second]);
+        space.at(Moment::Write, other);
+        store.put(file, begin as u64, &vec![2; first]);
+        assert!(!space.is_waiting());
+        let mut later = vec![1; len];
+        later.resize(begin + second, 3);
+        later[begin..].fill(3);
+        let mut earlier = later.clone();
+        earlier[begin..begin + first].fill(2);
+        let found = store.get(file);
+        assert!(found == later || found == earlier, "{:?}", found.get(begin + first - 2..));
+    }
 }

@@ -20,6 +20,7 @@ use crate::{FileSystem, Reader, Result};
 pub(crate) const DIRECT_MIN: u64 = 256 << 10;
 
 /// A write that goes to the volume at once.
+#[derive(Clone, Copy)]
 pub(super) struct Direct<'b> {
     pub(super) begin: Begin<'b>,
     /// Where it begins: at a page.
@@ -56,11 +57,21 @@ pub(super) fn is_quiet(reader: &impl Reader, inode: &Inode, direct: &Direct<'_>)
     Ok(!is_in_core && direct.start + direct.len() <= inode.size)
 }
 
-impl Direct<'_> {
+impl<'b> Direct<'b> {
     /// Bytes that are written: the beginning of a page too, if that is where the file ends.
     pub(super) fn len(&self) -> u64 {
         let len = self.bytes.len() as u64;
         if self.start + len >= self.size { len } else { len / PAGE * PAGE }
+    }
+
+    /// The same, but for the beginning of a page that the chunk, which ends before page `end`, has:
+    /// the rest of that page may be what somebody else writes at the same time.
+    fn but_for_part(self, end: u64) -> Direct<'b> {
+        if self.end_page() > end {
+            return self;
+        }
+        let whole = self.bytes.len() / PAGE as usize * PAGE as usize;
+        Direct { bytes: self.bytes.get(..whole).unwrap_or_default(), ..self }
     }
 
     pub(super) fn first_page(&self) -> u64 {
@@ -109,6 +120,10 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             };
             if is_inside && direct.end_page() > chunk.end {
                 // It was cut off meanwhile.
+                return Ok(None);
+            }
+            let direct = direct.but_for_part(chunk.end);
+            if direct.bytes.is_empty() {
                 return Ok(None);
             }
             let (version, fresh) = self.with_space_made(|| self.transfer(file, &chunk, &direct))?;
