@@ -31,7 +31,8 @@ fn clock() -> Clock {
 pub(crate) fn store() -> Files {
     let memory = sys::memory_file(c"store").unwrap();
     let copy = memory.try_clone().unwrap();
-    let shape = Shape { max_groups: 16, lanes: 8, slots: 4, locks: 64, chunks: 64, log: 0 };
+    // Each thread may have a parcel on its way, which has a slot of its own.
+    let shape = Shape { max_groups: 16, lanes: 8, slots: 16, locks: 64, chunks: 64, log: 0 };
     let new = NewRegion { shape, kinds: fs::kinds(), uuid: [1; 16], created: 1, groups: 2 };
     Region::create(Source::from(memory), 0o600, &new).unwrap();
     let source = Source::from(copy);
