@@ -136,6 +136,33 @@ fn what_is_removed_later_is_left_for_the_next_one_who_trims() {
 }
 
 #[test]
+fn a_file_that_is_cut_off_keeps_no_tree_without_a_page() {
+    let store = hybrid(4);
+    let file = store.file("file", b"");
+    // A tree of one node, and one of several.
+    for (pages, page) in [(40, 30), (1000, 30), (1000, 900)] {
+        cut(&store, file, 0);
+        append(&store, file, pages, 1);
+        store.push(file, Wait::Forever).unwrap();
+        let empty = used(&store);
+        store.put(file, page * PAGE, &[2; 9]);
+        assert!(used(&store) > empty + 1);
+        cut(&store, file, 20);
+        assert_eq!(used(&store), empty);
+        assert!(store.get(file) == vec![1; 20 * PAGE as usize]);
+        // A page below the end keeps it.
+        store.put(file, 3 * PAGE, &[2; 9]);
+        let kept = used(&store);
+        assert!(kept > empty + 1);
+        store.put(file, 15 * PAGE, &[2; 9]);
+        cut(&store, file, 10);
+        assert_eq!(used(&store), kept);
+        assert_eq!(store.get(file)[3 * PAGE as usize..][..10], [2, 2, 2, 2, 2, 2, 2, 2, 2, 1]);
+    }
+    store.examine();
+}
+
+#[test]
 fn what_gets_no_shorter_has_nothing_to_be_trimmed() {
     let store = hybrid(4);
     let file = store.file("file", b"");

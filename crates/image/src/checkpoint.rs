@@ -171,6 +171,10 @@ fn parts_have_no_more_runs_and_pages_than_an_epoch_takes() {
         assert!(runs <= RUNS && part.len() <= PAGES);
         let is_full = runs == RUNS || part.len() == PAGES;
         assert!(is_full || index + 1 == parts.len(), "part {index}: {runs} of {}", part.len());
+        // A run is torn only where the part has all the pages that it may.
+        let next = parts.get(index + 1).and_then(|next| next.first());
+        let is_torn = part.last().map(|at| at.plus(PAGE)).as_ref() == next;
+        assert!(!is_torn || part.len() == PAGES, "part {index}");
     }
     assert_eq!(in_parts(&BTreeSet::new()), [vec![]]);
 }

@@ -215,6 +215,8 @@ impl<M: Memory, H: Host> Image<M, H> {
             let defect = ImageDefect::Field(24, body.len() as u64);
             let epoch = Epoch::of(header, &body).ok_or_else(|| self.damaged(begin, defect))?;
             each(begin, &epoch)?;
+            // It has no more parts.
+            next = 0;
         }
         Ok(())
     }

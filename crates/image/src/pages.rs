@@ -125,6 +125,26 @@ mod tests {
     }
 
     #[test]
+    fn as_much_goes_to_the_image_as_may() {
+        let mut pages = Copied::new();
+        (0..KEPT_PAGES as u64).for_each(|page| add(&mut pages, page, 1));
+        let Plan { runs, logged } = plan(&pages);
+        assert_eq!((runs.len(), logged.len()), (1, 0));
+    }
+
+    #[test]
+    fn what_is_logged_is_in_order() {
+        let mut pages = Copied::new();
+        // A run that leaves no room for two others, of which the longer one is behind.
+        let most = KEPT_PAGES as u64 - 1;
+        let runs = (0..most).chain(most + 1..most + 3).chain(most + 9..most + 12);
+        runs.for_each(|page| add(&mut pages, page, 1));
+        let Plan { runs, logged } = plan(&pages);
+        assert_eq!((runs.len(), logged.len()), (1, 5));
+        assert!(logged.is_sorted());
+    }
+
+    #[test]
     fn memory_of_most_epochs_is_kept() {
         let kept = Kept::default();
         assert_eq!(kept.take().into_memory().len(), 0);

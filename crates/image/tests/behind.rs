@@ -309,43 +309,87 @@ fn several_work_sync_and_write_checkpoints_while_it_is_loaded() {
     }
 }
 
-/// Adds an epoch to the log on `volume` which has a page at `place`.
-fn forge(volume: &Volume<Mapped, OsHost>, place: u64) {
+/// A part of an epoch: its number, that of the part, of how many, and its body.
+type Part = (u64, u32, u32, Vec<u8>);
+
+/// Adds `parts` to the log on `volume`, each of which says how many epochs behind the last one it
+/// is.
+fn forge(volume: &Volume<Mapped, OsHost>, parts: &[Part]) {
     let mut bytes = [0; ROOT_BYTES];
     volume.read(ROOT, &mut bytes).unwrap();
-    let root = Root::from_bytes(&bytes).unwrap();
-    let mut part = vec![0; PART_HEADER];
-    part.extend([1_u64, place].into_iter().flat_map(u64::to_le_bytes));
-    part.resize(part.len() + PAGE as usize, 1);
-    let len = (part.len() - PART_HEADER) as u64;
-    let (epoch, cut) = (root.epoch + 1, root.cut);
-    let header = PartHeader { epoch, part: 0, parts: 1, bytes: len, from: cut, cut };
-    header.complete(&mut part);
-    volume.write(LOG + root.log_end, &part).unwrap();
-    let log_end = root.log_end + part.len() as u64 / 512;
-    volume.write(ROOT, &Root { epoch, log_end, ..root }.to_bytes()).unwrap();
+    let mut root = Root::from_bytes(&bytes).unwrap();
+    let last = root.epoch;
+    for (behind, part, parts, body) in parts {
+        let (epoch, cut) = (last + behind, root.cut);
+        let mut bytes = [vec![0; PART_HEADER], body.clone()].concat();
+        let len = body.len() as u64;
+        let (part, parts) = (*part, *parts);
+        PartHeader { epoch, part, parts, bytes: len, from: cut, cut }.complete(&mut bytes);
+        volume.write(LOG + root.log_end, &bytes).unwrap();
+        root = Root { epoch, log_end: root.log_end + bytes.len() as u64 / 512, ..root };
+    }
+    volume.write(ROOT, &root.to_bytes()).unwrap();
     volume.flush().unwrap();
 }
 
-/// What has a right checksum may have been written by anybody.
-#[test]
-fn a_log_with_pages_where_none_can_be_is_refused() {
+/// A copy of `device` to which somebody has added `parts`.
+fn forged(device: &MemoryDevice, parts: &[Part]) -> MemoryDevice {
+    let (copy, mut bytes) = (self::device(), vec![0; device.len() as usize]);
+    device.read(0, &mut bytes).unwrap();
+    copy.write(0, &bytes).unwrap();
+    forge(&volume(&copy), parts);
+    copy
+}
+
+/// A device with the image of a core that has something.
+fn device_with_image() -> MemoryDevice {
     let device = device();
     let image = Arc::new(Image::make(volume(&device), &new_region()).unwrap());
     let core = new_core(&image);
     let push = Op::Push { list: 0, id: 1, pages: 100 };
     assert!(shelf::perform(&core, 1, push).unwrap());
     image.sync(&core).unwrap();
-    drop((core, image));
+    device
+}
+
+/// What has a right checksum may have been written by anybody.
+#[test]
+fn a_log_with_pages_where_none_can_be_is_refused() {
+    let device = device_with_image();
     let end = Geometry::new(SHAPE).unwrap().len();
     for place in [0, 1, PAGE + 8, end, end + PAGE, 1 << 40, u64::MAX - 4095, u64::MAX] {
-        let (copy, mut bytes) = (self::device(), vec![0; device.len() as usize]);
-        device.read(0, &mut bytes).unwrap();
-        copy.write(0, &bytes).unwrap();
-        forge(&volume(&copy), place);
+        let mut body: Vec<u8> = [1, place].into_iter().flat_map(u64::to_le_bytes).collect();
+        body.resize(body.len() + PAGE as usize, 1);
+        let copy = forged(&device, &[(1, 0, 1, body)]);
         let told = try_restore(&found(&copy)).map(|(_, pages)| pages);
         assert!(matches!(told, Err(Error::Impossible { count: 1, .. })), "{place:#x}: {told:?}");
         let told = try_bring_back(&found(&copy));
         assert!(matches!(told, Err(Error::Impossible { count: 1, .. })), "{place:#x}: {told:?}");
+    }
+}
+
+/// Parts that do not follow each other are none of an epoch, whatever their checksums are.
+#[test]
+fn a_log_with_parts_that_are_not_in_order_is_refused() {
+    let device = device_with_image();
+    let told = |parts: &[(u64, u32, u32)]| {
+        // An epoch without a page.
+        let body = |part| if part == 0 { vec![0; 8] } else { Vec::new() };
+        let parts = parts.iter().map(|&(epoch, part, parts)| (epoch, part, parts, body(part)));
+        let copy = forged(&device, &parts.collect::<Vec<_>>());
+        try_restore(&found(&copy)).map(drop)
+    };
+    told(&[(1, 0, 3), (1, 1, 3), (1, 2, 3), (2, 0, 1)]).unwrap();
+    // One that was given up.
+    told(&[(1, 0, 3), (1, 1, 3), (1, 0, 2), (1, 1, 2)]).unwrap();
+    for wrong in [
+        &[(1, 1, 2)][..],
+        &[(1, 0, 3), (1, 2, 3)],
+        &[(1, 0, 3), (1, 1, 3), (1, 1, 3), (1, 2, 3)],
+        &[(1, 0, 2), (2, 1, 2)],
+        &[(1, 0, 1), (1, 1, 2)],
+    ] {
+        let told = told(wrong);
+        assert!(matches!(told, Err(Error::Corrupt { .. })), "{wrong:?}: {told:?}");
     }
 }

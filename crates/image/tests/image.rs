@@ -21,7 +21,9 @@ use conquest_testkit::flash::{Event, Mark, Medium, Recorder, Sweep};
 use conquest_testkit::scenario;
 use conquest_testkit::shelf::{self, Contents, Op};
 use conquest_testkit::{DyingMemory, Image as Words, RecordingMemory, Rng, World, become_actor};
-use cores::{Core, SHAPE, TestImage, len, memory_device, new_region, new_volume, push, volume};
+use cores::{
+    Core, SHAPE, TestImage, brought_back, len, memory_device, new_region, new_volume, push, volume,
+};
 
 #[test]
 fn a_core_comes_back_as_it_was_when_it_was_made_durable() {
@@ -55,7 +57,7 @@ fn a_core_comes_back_as_it_was_when_it_was_made_durable() {
 }
 
 #[test]
-fn more_than_a_part_and_more_runs_than_an_atomic_write_takes_come_back() {
+fn more_runs_than_an_atomic_write_takes_come_back() {
     let device = memory_device(3000);
     let image = Image::make(volume(Arc::new(device.as_other())), &new_region(1)).unwrap();
     let core = Core::new(1);
@@ -258,6 +260,10 @@ fn a_volume_that_is_not_the_cores_is_refused() {
     let young = Image::make(volume(Arc::new(young)), &new_region(1)).unwrap();
     push(&core.core, 0, 4, 0);
     assert!(matches!(young.sync(&core.core), Err(Error::Older { .. })));
+    // One that was brought back since.
+    let young = Core::restored(&image).unwrap();
+    assert!(matches!(image.sync(&core.core), Err(Error::Superseded { expected: 0, found: 1, .. })));
+    image.sync(&young.core).unwrap();
     // Damaged.
     on.write(ROOT, &[7; 512]).unwrap();
     assert!(matches!(Image::find(on), Err(Error::Corrupt { .. })));
@@ -318,6 +324,66 @@ fn a_device_that_fails_makes_nothing_durable() {
     let found = Core::restored(&image).unwrap().contents();
     // It may have come so far.
     assert!(found == expected || found == core.contents());
+}
+
+/// Who brings a core back is the only one who goes on with it, also after a power cut.
+#[test]
+fn what_was_brought_back_is_durably_superseded() {
+    let recorder = Recorder::new(blank(200), true).unwrap();
+    let image = Image::find(volume(Arc::new(recorder.as_other()))).unwrap();
+    let core = Core::new(1);
+    push(&core.core, 0, 1, 1);
+    image.sync(&core.core).unwrap();
+    drop(recorder.take_log());
+    let mut sweep = Sweep::new(recorder.medium());
+    drop(Core::restored(&image).unwrap());
+    for event in recorder.take_log() {
+        sweep.pass(&event);
+    }
+    // Nothing that was not flushed is there.
+    let left = Recorder::new(sweep.durable.clone(), false).unwrap();
+    let image = Image::find(volume(Arc::new(left))).unwrap();
+    push(&core.core, 0, 2, 1);
+    let told = image.sync(&core.core);
+    assert!(matches!(told, Err(Error::Superseded { .. })), "{told:?}");
+}
+
+/// A page that only the log has, and that a later epoch writes to the image, is as it is there,
+/// also if the first record of that epoch names it.
+#[test]
+fn pages_of_the_log_that_were_written_to_the_image_since_do_not_count() {
+    let device = memory_device(3000);
+    let image = Image::make(volume(Arc::new(device.as_other())), &new_region(1)).unwrap();
+    let core = Core::new(1);
+    let pop = |list| assert!(shelf::perform(&core.core, 0, Op::Pop { list }).unwrap());
+    // Runs of a page each, more than an epoch writes to the image.
+    (1..600).for_each(|id| push(&core.core, id as u32 % 2, id, 1));
+    (0..299).for_each(|_| pop(1));
+    image.sync(&core.core).unwrap();
+    (0..300).for_each(|_| pop(0));
+    image.sync(&core.core).unwrap();
+    // All pages that there are, in turn.
+    for id in 1000..1010 {
+        push(&core.core, 0, id, 100);
+        image.sync(&core.core).unwrap();
+        let (found, records) = brought_back(&device);
+        assert_eq!(found, core.contents(), "{id}");
+        assert!(records > 0);
+    }
+}
+
+/// A core that has changed nothing needs no checkpoint.
+#[test]
+fn a_checkpoint_of_nothing_writes_nothing() {
+    let device = memory_device(600);
+    let image = Image::make(volume(Arc::new(device.as_other())), &new_region(1)).unwrap();
+    let core = Core::new(1);
+    let before = image.root().unwrap();
+    image.checkpoint(&core.core).unwrap();
+    assert_eq!(image.root().unwrap(), before);
+    push(&core.core, 0, 1, 0);
+    image.checkpoint(&core.core).unwrap();
+    assert!(image.root().unwrap().epoch > before.epoch);
 }
 
 /// What was done by how many events of the device's log.

@@ -1,17 +1,18 @@
 //! One who is stopped while he writes an epoch: another one writes his own meanwhile, and what is
 //! durable then stays so when the first one goes on.
-#![allow(clippy::unwrap_used)] // Helpers fail as tests do.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use conquest_flash::device::{Device, Limits, MemoryDevice};
 use conquest_flash::{Body, NewVolume, Volume, assemble, create};
 use conquest_format::Geometry;
 use conquest_format::geometry::Shape;
+use conquest_format::image::{LOG, PartHeader};
 use conquest_format::volume::Arrangement;
-use conquest_image::Image;
+use conquest_image::{Error, Image};
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{MapOptions, Mapped, Medium, OsHost, Source};
 use conquest_pm::{Access, Options, Region};
@@ -22,7 +23,7 @@ use conquest_testkit::stop::{Stopped, stop};
 
 type TestImage = Image<Mapped, OsHost>;
 
-const SHAPE: Shape = Shape { max_groups: 6, log: 64, slots: 4, lanes: 4, ..shape() };
+const SHAPE: Shape = Shape { max_groups: 40, log: 64, slots: 4, lanes: 4, ..shape() };
 /// Bytes of a request that is one of payload, and of no packet.
 const LONG: usize = 100 << 10;
 
@@ -56,7 +57,13 @@ fn joined(device: Arc<dyn Device>, file: &OwnedFd) -> Arc<Volume<Mapped, OsHost>
 
 fn device() -> MemoryDevice {
     let limits = Limits { is_cached: true, ..Limits::of_blocks(512) };
-    MemoryDevice::new("memory", 2 * 65_536 + (64 << 20), limits).unwrap()
+    MemoryDevice::new("memory", 2 * 65_536 + (160 << 20), limits).unwrap()
+}
+
+fn new_volume(device: &MemoryDevice) {
+    let (uuid, arrangement) = (*b"a volume to test", Arrangement::Striped);
+    let new = NewVolume { uuid, created: 1, arrangement, segment: Some(256) };
+    create(&[Arc::new(device.clone())], &new).unwrap();
 }
 
 fn open(file: &OwnedFd) -> Arc<Region> {
@@ -98,9 +105,7 @@ struct Two {
 impl Two {
     fn new() -> Two {
         let device = device();
-        let (uuid, arrangement) = (*b"a volume to test", Arrangement::Striped);
-        let new = NewVolume { uuid, created: 1, arrangement, segment: Some(256) };
-        create(&[Arc::new(device.clone())], &new).unwrap();
+        new_volume(&device);
         let watched = [(); 2].map(|()| Watched::new(Arc::new(device.as_other())));
         let file = memfd();
         let first = recovered(Arc::clone(&watched[0]) as _, &file);
@@ -119,7 +124,7 @@ impl Two {
         assert!(shelf::perform(&self.cores[1], 1, Op::Push { list: 0, id, pages }).unwrap());
     }
 
-    fn sync(&self, who: usize) -> Result<(), conquest_image::Error> {
+    fn sync(&self, who: usize) -> Result<(), Error> {
         self.images[who].sync(&self.cores[who])
     }
 
@@ -185,4 +190,105 @@ fn who_is_overtaken_by_one_who_has_less_writes_again() {
         with_more.join().unwrap().unwrap();
     });
     assert_eq!(two.brought_back(), two.contents());
+}
+
+/// More pages than an epoch writes to the image, and more of the rest than one part takes.
+fn push_much(two: &Two) {
+    (1..=64).for_each(|id| two.push(id, 200));
+}
+
+/// The headers of the parts in the log of `image`.
+fn parts(image: &TestImage) -> Vec<PartHeader> {
+    let root = image.root().unwrap();
+    let (mut at, mut parts) = (root.log_start, Vec::new());
+    while at < root.log_end {
+        let mut bytes = [0; 512];
+        image.volume().read(LOG + at, &mut bytes).unwrap();
+        let (header, _) = PartHeader::from_bytes(bytes.first_chunk().unwrap()).unwrap();
+        at += header.blocks();
+        parts.push(header);
+    }
+    parts
+}
+
+#[test]
+fn an_epoch_of_several_parts_comes_back() {
+    let two = Two::new();
+    let (image, before) = (&two.images[0], parts(&two.images[0]).len());
+    let epoch = image.root().unwrap().epoch;
+    push_much(&two);
+    two.sync(0).unwrap();
+    let root = image.root().unwrap();
+    assert_eq!(root.epoch, epoch + 1);
+    let parts = parts(image).split_off(before);
+    assert!(parts.len() > 1, "{parts:?}");
+    for (part, header) in (0..).zip(&parts) {
+        let expected = (root.epoch, part, parts.len() as u32, root.cut);
+        assert_eq!((header.epoch, header.part, header.parts, header.cut), expected);
+    }
+    assert_eq!(two.brought_back(), two.contents());
+    two.push(100, 20);
+    two.sync(1).unwrap();
+    assert_eq!(two.brought_back(), two.contents(), "and what comes then");
+}
+
+/// Each part of an epoch counts only if nobody else has come since the one before it.
+#[test]
+fn who_is_overtaken_between_two_parts_writes_again() {
+    let two = Two::new();
+    push_much(&two);
+    let (stop, waiting) = stop();
+    let mut written = 0;
+    let is_in_second = move |request: Request<'_>| {
+        written += request.written().map_or(0, |it| it.1.len());
+        written > (16 << 20) + LONG
+    };
+    two.watched[0].when(is_in_second, || {
+        stop.here();
+        Ok(())
+    });
+    std::thread::scope(|scope| {
+        let stopped = scope.spawn(|| two.sync(0));
+        assert!(waiting.is_there());
+        two.push(100, 100);
+        two.sync(1).unwrap();
+        let expected = two.contents();
+        assert_eq!(two.brought_back(), expected, "while the first one is stopped");
+        waiting.let_go();
+        stopped.join().unwrap().unwrap();
+    });
+    assert_eq!(two.brought_back(), two.contents(), "after he has gone on");
+    two.push(101, 100);
+    two.sync(0).unwrap();
+    assert_eq!(two.brought_back(), two.contents(), "and later");
+}
+
+/// Of two who make an image at the same time one is told that there is one.
+#[test]
+fn one_of_two_makes_an_image() {
+    for _ in 0..60 {
+        let device = device();
+        new_volume(&device);
+        let file = memfd();
+        let first = recovered(Arc::new(device.as_other()), &file);
+        let second = joined(Arc::new(device.as_other()), &file);
+        let barrier = Barrier::new(2);
+        let made = std::thread::scope(|scope| {
+            let make = |volume, uuid| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    let new = NewRegion { uuid: [uuid; 16], ..new_region() };
+                    barrier.wait();
+                    Image::make(volume, &new)
+                })
+            };
+            [make(first, 1), make(second, 2)].map(|made| made.join().unwrap())
+        });
+        let (uuid, image) = match made {
+            [Ok(image), Err(Error::Exists { .. })] => (1, image),
+            [Err(Error::Exists { .. }), Ok(image)] => (2, image),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(image.region().unwrap().uuid, [uuid; 16]);
+    }
 }

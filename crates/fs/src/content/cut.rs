@@ -17,7 +17,7 @@ use crate::attributes::apply;
 use crate::content::contiguous::free;
 use crate::content::tree::Node;
 use crate::content::write::{RESERVED, RUN_ENTRIES, expose};
-use crate::content::{Freed, target};
+use crate::content::{Freed, pages_in_core, target};
 use crate::feed::NoticeKind;
 use crate::file_system::{Attempt, lock_of};
 use crate::inode::{Draft, FileId};
@@ -175,12 +175,24 @@ fn cut_or_intend<M: Memory, H: Host>(
     mut draft: Draft,
 ) -> Result<Attempt<()>> {
     let past = draft.inode.size.div_ceil(PAGE);
-    let is_done = clear(tx, &mut draft, past..u64::MAX)?;
+    let from = if needs_no_tree(tx, &draft, past) { 0 } else { past };
+    let is_done = clear(tx, &mut draft, from..u64::MAX)?;
     if !is_done {
         tx.set_intent(intent(CUT, draft.file))?;
     }
     draft.stage(tx)?;
     Ok(if is_done { Attempt::Done(()) } else { Attempt::Begun(()) })
+}
+
+/// Whether the file of `draft` is a large one of which the core has no page before page `past`: so
+/// its tree is nothing but nodes, when what is behind that is cleared.
+fn needs_no_tree<M: Memory, H: Host>(tx: &Tx<'_, M, H>, draft: &Draft, past: u64) -> bool {
+    let content = draft.inode.content;
+    let is_behind = |(page, _): &(u64, _)| *page >= past;
+    // What is damaged is left as it is.
+    matches!(content, Content::Large { .. })
+        && pages_in_core(&Committed(tx.core()), content, 0, 1)
+            .is_ok_and(|pages| pages.first().is_none_or(is_behind))
 }
 
 /// Stages that the file of `draft`, which has no names, is no more. If it is too much for one
