@@ -12,7 +12,6 @@ use std::fmt;
 use std::path::Path;
 
 use conquest_format::geometry::{Geometry, STATE};
-use conquest_format::image::{ROOT, Root};
 use conquest_format::log::{Fragments, Item, Items};
 use conquest_format::{Offset, PAGE};
 use conquest_pm::host::Host;
@@ -52,40 +51,19 @@ impl<M: Memory, H: Host> Image<M, H> {
         for (at, page) in logged.pages.iter() {
             refused += u64::from(!replay.put_page(at, page)?);
         }
-        // It says how many groups there are.
+        // It says how many groups there are, but for those that records of the log name: nothing
+        // comes to the image that the log has not named since the state was written there.
         let mut state = Box::new([0; PAGE as usize]);
         memory.read(STATE, &mut *state);
         refused += u64::from(!replay.put_page(STATE, &state)?);
         let replayed = replay.replay(&logged.fragments)?;
-        refused += replayed.refused + self.find_more(&mut replay, &root)?;
+        refused += replayed.refused;
         if refused > 0 {
             return Err(Error::Impossible { volume: self.name(), count: refused });
         }
         let (groups, chunks) = replay.finish()?;
         memory.made_anew(groups, chunks);
         Ok(Restored { pages: 0, records: replayed.records, cut: root.cut })
-    }
-
-    /// Lets the region have groups for all pages of the heap that the image has; how many can't be
-    /// there.
-    fn find_more<N: Memory, I: Host>(
-        &self,
-        replay: &mut Replay<'_, N, I>,
-        root: &Root,
-    ) -> Result<u64> {
-        let len = Geometry::new(root.superblock.shape).map_or(0, |geometry| geometry.len());
-        let end = (len / BLOCK).min(ROOT);
-        loop {
-            let from = replay.geometry().len_at(replay.groups()) / BLOCK;
-            let found = self.volume.allocated(from)?.filter(|found| found.0 < end);
-            let Some((first, count)) = found else {
-                return Ok(0);
-            };
-            let last = first.saturating_add(count).min(end) - 1;
-            if !replay.has_page(Offset::new(last * BLOCK / PAGE * PAGE))? {
-                return Ok(1);
-            }
-        }
     }
 }
 
