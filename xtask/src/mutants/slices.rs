@@ -41,7 +41,7 @@ const TOGETHER: [(&str, Tests); 1] = [(
     &[
         ("image", &[]),
         ("pm", &["residency"]),
-        ("testkit", &["logged", "replay"]),
+        ("testkit", &["lead", "log_keeper", "log_parts", "logged", "replay"]),
         (
             "fs",
             &[
