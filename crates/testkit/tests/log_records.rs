@@ -2,6 +2,7 @@
 //! that could not be written down, or whose owners die.
 #![allow(clippy::unwrap_used, clippy::panic)] // Helpers fail as tests do.
 
+use core::mem::ManuallyDrop;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -376,7 +377,7 @@ fn dies_at(store: u64) -> bool {
     let region = Region::new();
     become_actor(1);
     let memory = DyingMemory::counting(region.memory.actor(1));
-    let core = attach(memory, &region.world, 1).unwrap();
+    let core = ManuallyDrop::new(attach(memory, &region.world, 1).unwrap());
     let world = region.world.clone();
     core.memory().meet(store, Fate::Unwind(Box::new(move || world.kill(1))));
     let mut said = Said::default();
@@ -393,7 +394,6 @@ fn dies_at(store: u64) -> bool {
     let is_done = region.core.memory().load(root(1), Ordering::Relaxed) == 77;
     let expected = if is_done { said } else { Said::default() };
     assert_eq!(Said::of(&region.sealed()), expected, "store {store}");
-    std::mem::forget(core);
     has_died
 }
 
@@ -432,13 +432,12 @@ fn after_damage(damage: impl Fn(&mut [u64; 2], &mut u64)) -> [u64; 2] {
         let region = Region::new();
         become_actor(1);
         let memory = DyingMemory::counting(region.memory.actor(1));
-        let core = attach(memory, &region.world, 1).unwrap();
+        let core = ManuallyDrop::new(attach(memory, &region.world, 1).unwrap());
         set_once(&core, 1).unwrap();
         let sequence = core.next_sequence();
         let world = region.world.clone();
         core.memory().meet(store, Fate::Unwind(Box::new(move || world.kill(1))));
         let has_died = catch_unwind(AssertUnwindSafe(|| set_once(&core, 2))).is_err();
-        std::mem::forget(core);
         become_actor(0);
         assert!(has_died, "it was counted at once");
         let memory = region.memory.this_thread();
