@@ -13,9 +13,10 @@ use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use conquest_format::geometry::Shape;
 use conquest_pm::host::Host;
-
-use conquest_pm::{Error, Holder, Mode, Region, Result};
+use conquest_pm::media::Source;
+use conquest_pm::{Access, Error, Holder, Mode, Options, Region, Result};
 use media_support::*;
 use region_support::*;
 
@@ -324,6 +325,35 @@ fn a_child_without_a_slot_is_refused_until_there_is_one() {
         let core = open(&file.0);
         assert!(root_of(&core, 0) == 2);
         assert_clean(&core);
+    });
+}
+
+#[test]
+fn a_child_forked_while_something_is_made_durable_has_no_part_in_it() {
+    alone("a_child_forked_while_something_is_made_durable_has_no_part_in_it", || {
+        let shape = Shape { max_groups: 2, lanes: 4, slots: 8, locks: 64, chunks: 4, log: 16 };
+        let file = region_with(shape);
+        let is_made = Arc::new(AtomicBool::new(false));
+        let made = Arc::clone(&is_made);
+        let make_durable = move |core: &Region| {
+            let child = fork(|_| {
+                let refused = step(core, 1);
+                assert!(matches!(refused, Err(Error::ForkedInside)), "{refused:?}");
+            });
+            child.join();
+            made.store(true, Ordering::Relaxed);
+            core.set_durable(core.next_sequence())
+        };
+        let options = Options { make_durable: Some(Box::new(make_durable)), ..Options::default() };
+        let source = Source::from(file.0.as_path());
+        let core = Region::open(source, &kinds(), Access::default(), options).unwrap();
+        step(&core, 0).unwrap();
+        core.make_durable().unwrap();
+        assert!(is_made.load(Ordering::Relaxed));
+        assert_eq!((root_of(&core, 0), root_of(&core, 1)), (1, 0));
+        // Whoever is forked now has.
+        fork(|_| step(&core, 1).unwrap()).join();
+        assert_eq!(root_of(&core, 1), 1);
     });
 }
 

@@ -69,6 +69,7 @@ impl Volume {
             self.pages.add(at, |bytes| *bytes = *page);
         }
         for (sequence, number, fragment) in Fragments::of(&sealed.fragments) {
+            assert!((sealed.from..sealed.cut).contains(&sequence), "record {sequence}");
             self.fragments.insert((sequence, number), fragment.to_vec());
         }
         self.cut = sealed.cut;

@@ -265,3 +265,33 @@ fn no_record_is_under_way_in_a_region_that_is_finished() {
     let retired = Commit { sequence: 100, ..Commit::default() }.pack();
     assert_eq!(made.lanes, vec![[retired, 0]; SHAPE.lanes as usize]);
 }
+
+/// Replays what needs a second group and eight chunks of holdings, and looks which of the ranges
+/// that these have `has_space` beside.
+fn space_of(is_loading: bool, has_space: impl Fn(u64) -> bool) {
+    let geometry = layout();
+    let image = Arc::new(Image::new(geometry.len()));
+    let memory = RecordingMemory::new(image, geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    let new =
+        NewRegion { shape: SHAPE, kinds: shelf::kinds(), uuid: [1; 16], created: 1, groups: 1 };
+    let (actor, host) = (memory.this_thread(), world.process(9));
+    let origin = Origin { first: 100, incarnation: 0 };
+    let make = if is_loading { Replay::loading } else { Replay::new };
+    let mut replay = make(&actor, &host, Path::new("replayed"), &new, origin).unwrap();
+    let page = set(geometry.page(GROUP_PAGES).bytes(), 1);
+    let orphan = set(geometry.orphan(7 * PER_CHUNK as u32).bytes(), 1);
+    assert_eq!(replay.replay(&record(1, &[&page, &orphan])).unwrap().refused, 0);
+    let chunks = geometry.chunk_space(0, 8);
+    for range in geometry.space(0, 2).into_iter().chain(chunks) {
+        let is_backed = world.is_backed(range.clone());
+        assert_eq!(is_backed, has_space(range.start), "loading {is_loading}: {range:?}");
+    }
+}
+
+#[test]
+fn what_is_replayed_has_space_but_for_what_has_it_when_it_is_loaded() {
+    space_of(false, |_| true);
+    let geometry = layout();
+    space_of(true, |start| !geometry.is_logged(start));
+}

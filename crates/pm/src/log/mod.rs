@@ -105,6 +105,7 @@ pub(crate) fn make<M: Memory>(memory: &M, geometry: &Geometry, origin: Origin) {
         (head::NEXT, origin.first),
         (head::DURABLE, origin.first),
         (head::USED, 0),
+        (head::REFUSED, 0),
         (head::HELD_BACK, 0),
         (head::ROTOR, 0),
         (head::LEADER, 0),

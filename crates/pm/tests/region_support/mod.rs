@@ -54,8 +54,11 @@ pub fn region(lanes: u32) -> Temporary {
 }
 
 pub fn region_of(lanes: u32, slots: u32) -> Temporary {
+    region_with(Shape { max_groups: 2, lanes, slots, locks: 64, chunks: 4, log: 0 })
+}
+
+pub fn region_with(shape: Shape) -> Temporary {
     let file = Temporary::shm();
-    let shape = Shape { max_groups: 2, lanes, slots, locks: 64, chunks: 4, log: 0 };
     let new = NewRegion { shape, kinds: kinds(), uuid: [5; 16], created: 5, groups: 1 };
     Region::create(Source::from(file.0.as_path()), 0o600, &new).unwrap();
     file
