@@ -40,8 +40,20 @@ const TOGETHER: [(&str, Tests); 1] = [(
     "store",
     &[
         ("image", &[]),
-        ("pm", &["residency"]),
-        ("testkit", &["lead", "log_keeper", "log_parts", "logged", "replay"]),
+        ("pm", &["residency", "threads_and_signals"]),
+        (
+            "testkit",
+            &[
+                "lead",
+                "log_cuts",
+                "log_keeper",
+                "log_parts",
+                "log_records",
+                "log_words",
+                "logged",
+                "replay",
+            ],
+        ),
         (
             "fs",
             &[

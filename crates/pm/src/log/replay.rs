@@ -101,15 +101,6 @@ impl<'m, M: Memory, H: Host> Replay<'m, M, H> {
         space.into_iter().filter(is_now).collect()
     }
 
-    /// Sees to it that the region has the groups that a page of the image at `at` is in; whether
-    /// there can be one.
-    ///
-    /// # Errors
-    /// Those of the host.
-    pub fn has_page(&mut self, at: Offset) -> Result<bool> {
-        self.make_room(at, PAGE)
-    }
-
     /// Groups that the region has, as far as is known.
     #[must_use]
     pub const fn groups(&self) -> u64 {
