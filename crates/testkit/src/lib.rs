@@ -13,6 +13,7 @@
 //! - [`flash`]: volumes, and what power cuts leave of them.
 //! - [`store`]: stores with a logged core and large files, and what power cuts leave of those.
 //! - [`DyingMemory`]: any memory, with an accident before its n-th store.
+//! - [`WatchedMemory`]: a memory of which each look is seen.
 //!
 //! Invariants:
 //! - the crash model is that of `conquest_pm::memory` and is implemented in one place here,
@@ -49,6 +50,7 @@ pub mod stop;
 pub mod store;
 mod summary;
 mod thread;
+mod watched_memory;
 mod weak;
 mod worker;
 
@@ -64,6 +66,7 @@ pub use rng::Rng;
 pub use sim_host::{SimClaim, SimHost, World};
 pub use summary::Summary;
 pub use thread::{become_actor, current_actor};
+pub use watched_memory::{Look, WatchedMemory};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -5,108 +5,18 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
+use conquest_format::WORD;
 use conquest_format::feed::{BATCH_HEADER, BATCH_MAX};
 use conquest_format::geometry::{STATE_ROOTS, Shape};
 use conquest_format::volatile::lane;
-use conquest_format::{Offset, WORD};
 use conquest_pm::host::Host;
-use conquest_pm::memory::{Memory, Wake};
+use conquest_pm::memory::Memory;
 use conquest_pm::{BatchWords, Core, Heard, Mode, Options};
 use conquest_testkit::scenario::{fresh, shape};
-use conquest_testkit::{Actor, shelf};
+use conquest_testkit::{Look, WatchedMemory, shelf};
 
 type Act = Box<dyn FnMut() + Send>;
-
-/// A memory where something is done before each load of one word.
-struct Meanwhile {
-    memory: Actor,
-    at: Arc<AtomicU64>,
-    act: Arc<Mutex<Option<Act>>>,
-}
-
-impl Memory for Meanwhile {
-    fn load(&self, at: Offset, order: Ordering) -> u64 {
-        if at.bytes() == self.at.load(Ordering::Relaxed)
-            && let Some(act) = self.act.lock().unwrap().as_mut()
-        {
-            act();
-        }
-        self.memory.load(at, order)
-    }
-
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-
-    fn read(&self, at: Offset, out: &mut [u8]) {
-        self.memory.read(at, out);
-    }
-
-    fn store(&self, at: Offset, value: u64, order: Ordering) {
-        self.memory.store(at, value, order);
-    }
-
-    fn compare_exchange(
-        &self,
-        at: Offset,
-        current: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        self.memory.compare_exchange(at, current, new, success, failure)
-    }
-
-    fn full_fence(&self) {
-        self.memory.full_fence();
-    }
-
-    fn load_fence(&self) {
-        self.memory.load_fence();
-    }
-
-    fn wait(&self, at: Offset, expected: u32, timeout: Duration) -> Wake {
-        self.memory.wait(at, expected, timeout)
-    }
-
-    fn wake(&self, at: Offset, count: u32) {
-        self.memory.wake(at, count);
-    }
-
-    fn put(&self, at: Offset, value: u64, order: Ordering) {
-        self.memory.put(at, value, order);
-    }
-
-    fn put_or(&self, at: Offset, bits: u64) {
-        self.memory.put_or(at, bits);
-    }
-
-    fn put_and_not(&self, at: Offset, bits: u64) {
-        self.memory.put_and_not(at, bits);
-    }
-
-    fn put_bytes(&self, at: Offset, bytes: &[u8]) {
-        self.memory.put_bytes(at, bytes);
-    }
-
-    fn put_zeros(&self, at: Offset, len: u64) {
-        self.memory.put_zeros(at, len);
-    }
-
-    fn write_back(&self, at: Offset, len: u64) {
-        self.memory.write_back(at, len);
-    }
-
-    fn fence(&self) {
-        self.memory.fence();
-    }
-
-    fn needs_write_back(&self) -> bool {
-        self.memory.needs_write_back()
-    }
-}
 
 /// Changes the word of `thing` under its lock, and tells of it.
 fn change<M: Memory, H: Host>(core: &Core<M, H>, thing: u32) {
@@ -122,10 +32,18 @@ fn change<M: Memory, H: Host>(core: &Core<M, H>, thing: u32) {
 #[test]
 fn nobody_is_put_off_by_versions_that_stay_behind() {
     let (memory, world) = fresh(Shape { slots: 4, lanes: 4, ..shape() }, false).unwrap();
-    let (at, act) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None)));
+    let (at, act) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(None::<Act>)));
     let attach = |id| {
         let (at, act) = (Arc::clone(&at), Arc::clone(&act));
-        let memory = Meanwhile { memory: memory.actor(id), at, act };
+        // Something is done before each load of one word.
+        let memory = WatchedMemory::new(memory.actor(id), move |look| {
+            if let Look::Load(loaded) = look
+                && loaded.bytes() == at.load(Ordering::Relaxed)
+                && let Some(act) = act.lock().unwrap().as_mut()
+            {
+                act();
+            }
+        });
         let path = Path::new("simulated");
         Core::attach(memory, world.process(id), path, &shelf::kinds(), Options::default()).unwrap()
     };

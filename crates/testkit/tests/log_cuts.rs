@@ -8,118 +8,31 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use conquest_format::PAGE;
 use conquest_format::geometry::Shape;
 use conquest_format::log::{Fragments, head};
-use conquest_format::{Offset, PAGE};
 use conquest_pm::log::{Copied, Sealed};
-use conquest_pm::memory::{Memory, Wake};
+use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Error, Options, Result};
 use conquest_testkit::scenario::{SimCore, attach, fresh, shape};
 use conquest_testkit::schedule::{ScheduleOptions, Search, run};
 use conquest_testkit::shelf::{self, Op};
-use conquest_testkit::{Actor, DyingMemory, RecordingMemory, SimHost, become_actor};
+use conquest_testkit::{
+    Actor, DyingMemory, Look, RecordingMemory, SimHost, WatchedMemory, become_actor,
+};
 
 const SHAPE: Shape = Shape { log: 24, slots: 5, lanes: 5, ..shape() };
 
 type Hook = Box<dyn FnMut(u32) + Send>;
-
-/// A memory that calls somebody before each page that is read as a whole, with the number of that,
-/// from 0.
-struct Watched {
-    memory: Actor,
-    hook: Mutex<(u32, Option<Hook>)>,
-}
-
-impl Memory for Watched {
-    fn read(&self, at: Offset, out: &mut [u8]) {
-        let mut hook = self.hook.lock().unwrap();
-        if let (number, Some(call)) = &mut *hook
-            && out.len() as u64 == PAGE
-        {
-            call(*number);
-            *number += 1;
-        }
-        drop(hook);
-        self.memory.read(at, out);
-    }
-
-    fn len(&self) -> u64 {
-        self.memory.len()
-    }
-
-    fn load(&self, at: Offset, order: Ordering) -> u64 {
-        self.memory.load(at, order)
-    }
-
-    fn store(&self, at: Offset, value: u64, order: Ordering) {
-        self.memory.store(at, value, order);
-    }
-
-    fn compare_exchange(
-        &self,
-        at: Offset,
-        current: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> std::result::Result<u64, u64> {
-        self.memory.compare_exchange(at, current, new, success, failure)
-    }
-
-    fn full_fence(&self) {
-        self.memory.full_fence();
-    }
-
-    fn load_fence(&self) {
-        self.memory.load_fence();
-    }
-
-    fn wait(&self, at: Offset, expected: u32, timeout: Duration) -> Wake {
-        self.memory.wait(at, expected, timeout)
-    }
-
-    fn wake(&self, at: Offset, count: u32) {
-        self.memory.wake(at, count);
-    }
-
-    fn put(&self, at: Offset, value: u64, order: Ordering) {
-        self.memory.put(at, value, order);
-    }
-
-    fn put_or(&self, at: Offset, bits: u64) {
-        self.memory.put_or(at, bits);
-    }
-
-    fn put_and_not(&self, at: Offset, bits: u64) {
-        self.memory.put_and_not(at, bits);
-    }
-
-    fn put_bytes(&self, at: Offset, bytes: &[u8]) {
-        self.memory.put_bytes(at, bytes);
-    }
-
-    fn put_zeros(&self, at: Offset, len: u64) {
-        self.memory.put_zeros(at, len);
-    }
-
-    fn write_back(&self, at: Offset, len: u64) {
-        self.memory.write_back(at, len);
-    }
-
-    fn fence(&self) {
-        self.memory.fence();
-    }
-
-    fn needs_write_back(&self) -> bool {
-        self.memory.needs_write_back()
-    }
-}
+type Sealer = Arc<Core<WatchedMemory, SimHost>>;
 
 /// A region, of which process 0 changes something while process 1 seals.
 struct Two {
     memory: RecordingMemory,
     core: SimCore,
-    sealer: Arc<Core<Watched, SimHost>>,
+    sealer: Sealer,
+    /// What is called before process 1 copies a page, with the number of that, from 0.
+    hook: Arc<Mutex<(u32, Option<Hook>)>>,
 }
 
 impl Two {
@@ -132,14 +45,24 @@ impl Two {
             push(&core, list, 1 + u64::from(list), 0);
         }
         core.set_durable(core.next_sequence()).unwrap();
-        let watched = Watched { memory: memory.actor(1), hook: Mutex::new((0, None)) };
+        let hook = Arc::new(Mutex::new((0, None::<Hook>)));
+        let called = Arc::clone(&hook);
+        let watched = WatchedMemory::new(memory.actor(1), move |look| {
+            if let Look::Read(_, len) = look
+                && len as u64 == PAGE
+                && let (number, Some(call)) = &mut *called.lock().unwrap()
+            {
+                call(*number);
+                *number += 1;
+            }
+        });
         let options = Options { intents: Some(Box::new(shelf::step)), ..Options::default() };
         let path = Path::new("simulated core");
         become_actor(1);
         let sealer =
             Core::attach(watched, world.process(1), path, &shelf::kinds(), options).unwrap();
         become_actor(0);
-        Two { memory, core, sealer }
+        Two { memory, core, sealer, hook }
     }
 
     /// What is sealed while `hook` is called with the number of each page that is about to be
@@ -151,11 +74,11 @@ impl Two {
             hook(&core, number);
             become_actor(1);
         };
-        *self.sealer.memory().hook.lock().unwrap() = (0, Some(Box::new(call)));
+        *self.hook.lock().unwrap() = (0, Some(Box::new(call)));
         become_actor(1);
         let sealed = self.sealer.seal(self.sealer.durable(), Copied::new());
         become_actor(0);
-        *self.sealer.memory().hook.lock().unwrap() = (0, None);
+        *self.hook.lock().unwrap() = (0, None);
         assert_eq!(self.memory.violation(), None);
         sealed
     }
@@ -315,10 +238,10 @@ fn who_is_held_back_is_woken_when_it_is_sealed() {
         ..ScheduleOptions::default()
     };
     let setup = || {
-        let Two { memory, core, sealer } = Two::new();
+        let Two { memory, core, sealer, .. } = Two::new();
         (memory, (core, sealer))
     };
-    let body = |(core, sealer): &(SimCore, Arc<Core<Watched, SimHost>>), id: u32, _: &Actor| {
+    let body = |(core, sealer): &(SimCore, Sealer), id: u32, _: &Actor| {
         if id == 0 {
             (10..50).for_each(|number| push(core, 0, number, 1));
             return Ok(());
@@ -339,7 +262,7 @@ fn who_is_held_back_is_woken_when_it_is_sealed() {
         Ok(())
     };
     let held = Cell::new(0);
-    let verdict = |_: &(SimCore, Arc<Core<Watched, SimHost>>), memory: &RecordingMemory| {
+    let verdict = |_: &(SimCore, Sealer), memory: &RecordingMemory| {
         memory.violation().map_or(Ok(()), Err)?;
         let geometry = conquest_format::Geometry::new(SHAPE).unwrap();
         let count =
