@@ -233,7 +233,7 @@ fn nobody_is_held_back_once_it_is_sealed() {
 fn who_is_held_back_is_woken_when_it_is_sealed() {
     let options = ScheduleOptions {
         actors: 2,
-        search: Search::Random { seed: 1, first: 0, runs: 40 },
+        search: Search::Random { seed: 1, first: 0, runs: 10 },
         persistent_loads: true,
         ..ScheduleOptions::default()
     };
