@@ -63,20 +63,26 @@ impl Made {
     }
 }
 
+const ORIGIN: Origin = Origin { first: 100, incarnation: 0 };
+
+/// A memory that has nothing, and what is to be made there.
+fn blank() -> (RecordingMemory, World, NewRegion) {
+    let geometry = layout();
+    let image = Arc::new(Image::new(geometry.len()));
+    let memory = RecordingMemory::new(image, geometry.volatile(), false);
+    let world = World::new(memory.clock());
+    let (shape, kinds) = (SHAPE, shelf::kinds());
+    (memory, world, NewRegion { shape, kinds, uuid: [1; 16], created: 1, groups: 1 })
+}
+
 fn replayed(fragments: &[u8]) -> Made {
     made(|replay| replay.replay(fragments).unwrap())
 }
 
 fn made(act: impl FnOnce(&mut Replay<'_, Actor, SimHost>) -> Replayed) -> Made {
-    let geometry = layout();
-    let image = Arc::new(Image::new(geometry.len()));
-    let memory = RecordingMemory::new(image, geometry.volatile(), false);
-    let world = World::new(memory.clock());
-    let new =
-        NewRegion { shape: SHAPE, kinds: shelf::kinds(), uuid: [1; 16], created: 1, groups: 1 };
+    let (geometry, (memory, world, new)) = (layout(), blank());
     let (actor, host) = (memory.this_thread(), world.process(9));
-    let origin = Origin { first: 100, incarnation: 0 };
-    let mut replay = Replay::new(&actor, &host, Path::new("replayed"), &new, origin).unwrap();
+    let mut replay = Replay::new(&actor, &host, Path::new("replayed"), &new, ORIGIN).unwrap();
     let found = act(&mut replay);
     let groups = replay.groups();
     let mut bytes = vec![0; geometry.len() as usize];
@@ -269,16 +275,10 @@ fn no_record_is_under_way_in_a_region_that_is_finished() {
 /// Replays what needs a second group and eight chunks of holdings, and looks which of the ranges
 /// that these have `has_space` beside.
 fn space_of(is_loading: bool, has_space: impl Fn(u64) -> bool) {
-    let geometry = layout();
-    let image = Arc::new(Image::new(geometry.len()));
-    let memory = RecordingMemory::new(image, geometry.volatile(), false);
-    let world = World::new(memory.clock());
-    let new =
-        NewRegion { shape: SHAPE, kinds: shelf::kinds(), uuid: [1; 16], created: 1, groups: 1 };
+    let (geometry, (memory, world, new)) = (layout(), blank());
     let (actor, host) = (memory.this_thread(), world.process(9));
-    let origin = Origin { first: 100, incarnation: 0 };
     let make = if is_loading { Replay::loading } else { Replay::new };
-    let mut replay = make(&actor, &host, Path::new("replayed"), &new, origin).unwrap();
+    let mut replay = make(&actor, &host, Path::new("replayed"), &new, ORIGIN).unwrap();
     let page = set(geometry.page(GROUP_PAGES).bytes(), 1);
     let orphan = set(geometry.orphan(7 * PER_CHUNK as u32).bytes(), 1);
     assert_eq!(replay.replay(&record(1, &[&page, &orphan])).unwrap().refused, 0);
