@@ -7,6 +7,9 @@
 //! more than what was to be measured. Therefore memory is touched and freed before each run: what
 //! is free then was given by the host already, for each target.
 
+use conquest_pm::media::Medium;
+use rustix::fs::{MemfdFlags, memfd_create};
+
 /// Bytes that can be had without taking them from others, as the system sees it; none if it tells
 /// nothing.
 #[must_use]
@@ -21,11 +24,18 @@ fn available_of(text: &str) -> Option<u64> {
     Some(kibibytes << 10)
 }
 
-/// Touches `bytes` bytes of memory, and frees them: half of what is available at most.
+/// Touches `bytes` bytes of memory, and frees them: half of what is available at most. They are
+/// small pages first, and then huge ones, as a core has them.
 pub fn touch(bytes: u64) {
-    let most = available().map_or(0, |available| available / 2);
+    let bytes = bytes.min(available().map_or(0, |available| available / 2));
     // Not zeros, or nothing would be touched.
-    drop(std::hint::black_box(vec![1_u8; bytes.min(most) as usize]));
+    drop(std::hint::black_box(vec![1_u8; bytes as usize]));
+    // Where that can't be had, a core has small pages.
+    let file = memfd_create("touched", MemfdFlags::CLOEXEC).ok();
+    let medium = file.and_then(|file| Medium::create(file.into(), 0).ok());
+    let all = 0..bytes;
+    let (Some(_) | None) =
+        medium.and_then(|medium| medium.back(std::slice::from_ref(&all), bytes).ok());
 }
 
 #[cfg(test)]
