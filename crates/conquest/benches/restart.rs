@@ -68,7 +68,9 @@ fn attach(directory: &Path) -> Store {
 }
 
 fn make(directory: &Path, plan: &Plan) -> u64 {
-    let core = plan.size + plan.files * 1024 + (32 << 20);
+    // What does not share a page with others takes pages.
+    let each = (plan.size / plan.files.max(1)).next_multiple_of(4096) + 1024;
+    let core = plan.files * each + (32 << 20);
     let new = NewStore {
         size_max: core + core / 4,
         volume: Some(VolumePlace::Size(core * 2 + (128 << 20))),
