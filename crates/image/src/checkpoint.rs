@@ -62,11 +62,24 @@ impl<M: Memory, H: Host> Image<M, H> {
     /// # Errors
     /// As [`Self::sync`].
     pub fn checkpoint<N: Memory, I: Host>(&self, core: &Core<N, I>) -> Result<()> {
+        self.checkpoint_beside(core, || ())
+    }
+
+    /// [`Self::checkpoint`], which takes its time; `other` work, which may wait for something to be
+    /// durable, is done each few milliseconds meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub fn checkpoint_beside<N: Memory, I: Host>(
+        &self,
+        core: &Core<N, I>,
+        mut other: impl FnMut(),
+    ) -> Result<()> {
         let follows = self.root()?.log_start;
         let begun = core.begin_checkpoint()?;
         self.sync(core)?;
         let root = self.root()?;
-        let before = match self.before(&root, begun.sequence, &begun.unapplied) {
+        let before = match self.before(&root, begun.sequence, &begun.unapplied, &mut other) {
             // Somebody else has done it meanwhile, and given the log back.
             _ if self.root()?.log_start != follows => return Ok(()),
             before => before?,
@@ -82,13 +95,21 @@ impl<M: Memory, H: Host> Image<M, H> {
             let start = Start { follows, log_start: before.log_start, checkpoint };
             let repeated = if is_last { &before.repeated[..] } else { &[] };
             self.write_pages(core, part, repeated, is_last.then_some(start))?;
+            other();
         }
         self.volume.flush()?;
         self.trim_log()
     }
 
-    /// What of the log of `root` comes before record `sequence`, of which the log will begin.
-    fn before(&self, root: &Root, sequence: u64, unapplied: &BTreeSet<u64>) -> Result<Before> {
+    /// What of the log of `root` comes before record `sequence`, of which the log will begin. After
+    /// each epoch `other` work is done.
+    fn before(
+        &self,
+        root: &Root,
+        sequence: u64,
+        unapplied: &BTreeSet<u64>,
+        mut other: impl FnMut(),
+    ) -> Result<Before> {
         // No record says how many groups there are.
         let pages = BTreeSet::from([STATE]);
         let mut before = Before { pages, repeated: Vec::new(), log_start: root.log_end };
@@ -103,6 +124,7 @@ impl<M: Memory, H: Host> Image<M, H> {
                 }
                 before.pages.extend(Items::of(fragment).flat_map(Item::changed_pages));
             }
+            other();
             Ok(())
         })?;
         Ok(before)

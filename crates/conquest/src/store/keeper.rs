@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use conquest_fs::large::Unneeded;
 use conquest_pm::log::Asked;
 
 use super::attach::is_store;
@@ -211,6 +212,12 @@ fn lock_alone(directory: &Path, mut lock: &File) -> Result<bool> {
 
 /// Pages of large files in the core with which a second thread helps.
 const MUCH: u64 = 1024;
+/// So many are left to the next time: an epoch has few others.
+const FEW: u64 = 256;
+/// For how long pages are pushed before something else has its turn.
+const PUSHING: Duration = Duration::from_millis(100);
+/// The same between two parts of a checkpoint.
+const BETWEEN: Duration = Duration::from_millis(10);
 /// Pages of the core that are free, while it is being filled: 32 MiB.
 const PAGES_AHEAD: u64 = 8192;
 /// Bytes of a volume's file that are written ahead of those who use them.
@@ -251,6 +258,9 @@ impl Keeper<'_> {
             let is_look = looked.elapsed() >= LOOK;
             let is_time = is_usual && synced.elapsed() >= interval;
             let makes_durable = is_time || asked == Asked::Hurry;
+            if asked == Asked::Hurry || asked == Asked::Push {
+                self.grow_ahead();
+            }
             if makes_durable || is_look || asked == Asked::Push {
                 // What there is then goes with the core's image. Who only pushes keeps nothing else
                 // waiting that is to be made durable after each interval.
@@ -261,9 +271,6 @@ impl Keeper<'_> {
             if makes_durable {
                 synced = Instant::now();
                 self.sync_and_trim()?;
-            }
-            if asked == Asked::Hurry || asked == Asked::Push {
-                self.grow_ahead();
             }
             if is_look {
                 looked = Instant::now();
@@ -296,23 +303,32 @@ impl Keeper<'_> {
         }
     }
 
-    /// Pushes what is due, not much longer than to `limit`. A second thread helps with much of it:
-    /// while one waits for a device, the other one copies.
+    /// Pushes what is due, not much longer than to `limit`, until little is left: pages that stay
+    /// would be written once more, by the next epoch. A second thread helps with much of it: while
+    /// one waits for a device, the other one copies.
     fn push_until(&self, limit: Instant) -> Result<()> {
         let files = self.store.fs();
+        let limit = limit.min(Instant::now() + PUSHING);
         let push = || files.push_due(|| Instant::now() > limit);
-        if files.core().passing_pages() < MUCH {
-            push()?;
-            return Ok(());
+        loop {
+            let passing = files.core().passing_pages();
+            if passing < MUCH {
+                push()?;
+            } else {
+                std::thread::scope(|scope| {
+                    // Without it the calling one does all.
+                    let other = Builder::new().spawn_scoped(scope, || push().is_ok());
+                    let pushed = push();
+                    drop(other);
+                    pushed.map(drop)
+                })?;
+            }
+            let left = files.core().passing_pages();
+            // Nobody can push what somebody is writing over and over again.
+            if left < FEW || left >= passing || Instant::now() > limit {
+                return Ok(());
+            }
         }
-        std::thread::scope(|scope| {
-            // Without it the calling one does all.
-            let other = Builder::new().spawn_scoped(scope, || push().is_ok());
-            let pushed = push();
-            drop(other);
-            pushed?;
-            Ok(())
-        })
     }
 
     /// Lets the core grow before those who work need that: they would wait until the host has given
@@ -322,13 +338,39 @@ impl Keeper<'_> {
         let (Ok(_) | Err(_)) = self.store.fs().core().run(|tx| tx.provide(PAGES_AHEAD));
     }
 
+    /// Writes a checkpoint, if the log is long. Meanwhile large files are pushed, and trimmed, so
+    /// that neither the core nor the cache gets full.
     fn checkpoint_if_long(&self) -> Result<()> {
         let Some(image) = &self.image else {
             return Ok(());
         };
         let root = image.root()?;
-        if (root.log_end - root.log_start) * 512 > LOG_LONG {
-            image.checkpoint(self.store.fs().core())?;
+        if (root.log_end - root.log_start) * 512 <= LOG_LONG {
+            return Ok(());
+        }
+        let core = self.store.fs().core();
+        let (mut found, mut outcome) = (None, Ok(()));
+        image.checkpoint_beside(core, || {
+            if outcome.is_ok() {
+                outcome = self.push_and_trim(&mut found);
+            }
+        })?;
+        outcome
+    }
+
+    /// Pushes, if there is much of it, and trims what was `found` before, if it is durable that
+    /// nobody needs it; then there is more to be found.
+    fn push_and_trim(&self, found: &mut Option<(Unneeded, u64)>) -> Result<()> {
+        let (files, core) = (self.store.fs(), self.store.fs().core());
+        if core.passing_pages() >= MUCH {
+            self.push_until(Instant::now() + BETWEEN)?;
+        }
+        if let Some((unneeded, _)) = found.take_if(|(_, next)| core.durable() >= *next) {
+            files.trim_unneeded(unneeded)?;
+        }
+        if found.is_none() {
+            let unneeded = files.unneeded()?;
+            *found = Some((unneeded, core.next_sequence()));
         }
         Ok(())
     }
