@@ -421,10 +421,12 @@ impl Point<'_> {
     ) -> Result<Vec<Measured>> {
         // Until it is removed: its pages are counted where they are used first.
         let all = self.need.memory.map(|memory| memory.all + self.plan.sweep + PROCESS);
-        let _group = all.map(Group::enter).transpose()?;
+        let group = all.map(Group::enter).transpose()?;
         self.make(alive)?;
         if self.experiment.has_files() {
-            memory::touch(self.touched());
+            let touch = || memory::touch(self.touched());
+            // The group has not enough for what making the target left, and all that it may use.
+            group.as_ref().map_or_else(|| Ok(touch()), |group| group.outside(touch))?;
         }
         let done = self.parts(alive, round, purpose, watcher);
         let removed = alive.target.remove();
@@ -436,8 +438,7 @@ impl Point<'_> {
     /// Bytes of memory that are touched before a run: what a target may use of it.
     fn touched(&self) -> u64 {
         match self.need.memory {
-            // Some of it may be used, by what making the target left.
-            Some(memory) => memory.all / 2,
+            Some(memory) => memory.all,
             None => 2 * self.need.bytes + self.need.files * PER_FILE + AROUND,
         }
     }

@@ -45,8 +45,27 @@ impl Group {
         fs::create_dir_all(&path).map_err(of(&path))?;
         let group = Group { home, path };
         write(&group.path.join(limit), &bytes.to_string())?;
-        write(&group.path.join("cgroup.procs"), "0")?;
+        group.go_in()?;
         Ok(group)
+    }
+
+    fn go_in(&self) -> Result<()> {
+        write(&self.path.join("cgroup.procs"), "0")
+    }
+
+    fn go_home(&self) -> Result<()> {
+        write(&self.home.join("cgroup.procs"), "0")
+    }
+
+    /// Does `work` as if this were not there: what it takes is not counted here.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn outside<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        self.go_home()?;
+        let done = work();
+        self.go_in()?;
+        Ok(done)
     }
 }
 
@@ -79,7 +98,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 impl Drop for Group {
     fn drop(&mut self) {
         // Who can't go back stays limited, and the next group says why it can't be made.
-        let _ = write(&self.home.join("cgroup.procs"), "0");
+        let _ = self.go_home();
         let begun = Instant::now();
         while fs::remove_dir(&self.path).is_err() && begun.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
@@ -118,7 +137,13 @@ mod tests {
         let group = Group::enter_below(&places, 4096).unwrap();
         assert!(group.path.starts_with(&second), "{}", group.path.display());
         assert_eq!(fs::read_to_string(group.path.join("memory.max")).unwrap(), "4096");
-        assert_eq!(fs::read_to_string(group.path.join("cgroup.procs")).unwrap(), "0");
+        let procs = [&group.home, &group.path].map(|path| path.join("cgroup.procs"));
+        assert!(!procs[0].exists());
+        assert_eq!(fs::read_to_string(&procs[1]).unwrap(), "0");
+        fs::write(&procs[1], "").unwrap();
+        let seen = || procs.clone().map(|procs| fs::read_to_string(procs).unwrap());
+        assert_eq!(group.outside(seen).unwrap(), ["0", ""]);
+        assert_eq!(seen(), ["0", "0"]);
         fs::write(first.join("memory.limit_in_bytes"), "").unwrap();
         let other = Group::enter_below(&places, 8192).unwrap();
         assert_eq!(fs::read_to_string(other.path.join("memory.limit_in_bytes")).unwrap(), "8192");
