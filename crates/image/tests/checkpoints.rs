@@ -248,6 +248,30 @@ fn a_checkpoint_that_is_over_is_durable() {
     }
 }
 
+/// After each epoch that is read, and after each that is written; it may become durable there.
+#[test]
+fn other_work_is_done_while_a_checkpoint_is_written() {
+    const EPOCHS: u64 = 6;
+    let device = memory_device(600);
+    let image = Image::make(volume(Arc::new(device.as_other())), &new_region(1)).unwrap();
+    let core = Core::new(1);
+    for id in 1..=EPOCHS {
+        push(&core.core, 0, id, 1);
+        image.sync(&core.core).unwrap();
+    }
+    let mut times = 0;
+    let other = || {
+        times += 1;
+        push(&core.core, 1, 100 + times, 1);
+        image.sync(&core.core).unwrap();
+    };
+    image.checkpoint_beside(&core.core, other).unwrap();
+    assert_eq!(times, EPOCHS + 1);
+    drop(image);
+    let image = Image::find(volume(Arc::new(device.as_other()))).unwrap();
+    assert_eq!(Core::restored(&image).unwrap().contents(), core.contents());
+}
+
 /// Lets `meanwhile` happen before store number `store` of a checkpoint; whether it has that many.
 fn in_checkpoint(three: &Three, store: u64, meanwhile: impl FnOnce() + Send + 'static) -> bool {
     let has_happened = Arc::new(AtomicBool::new(false));
