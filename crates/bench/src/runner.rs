@@ -426,7 +426,10 @@ impl Point<'_> {
         if self.experiment.has_files() {
             let touch = || memory::touch(self.touched());
             // The group has not enough for what making the target left, and all that it may use.
-            group.as_ref().map_or_else(|| Ok(touch()), |group| group.outside(touch))?;
+            match &group {
+                Some(group) => group.outside(touch)?,
+                None => touch(),
+            }
         }
         let done = self.parts(alive, round, purpose, watcher);
         let removed = alive.target.remove();

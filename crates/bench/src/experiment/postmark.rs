@@ -49,7 +49,7 @@ const SYNC: u64 = 1000;
 const PASSING: u64 = 128 << 20;
 /// Bytes that a store takes for itself, besides its core and its cache: the volume's index, and
 /// what its keeper, and a process that writes much, copy before they write it.
-const AROUND: u64 = 256 << 20;
+const AROUND: u64 = 160 << 20;
 /// Bytes of the smallest cache.
 const LEAST: u64 = 8 << 20;
 
