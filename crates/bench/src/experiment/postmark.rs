@@ -47,9 +47,11 @@ const MEMORY: [(u64, &[u64]); 3] = [
 const SYNC: u64 = 1000;
 /// Bytes that a core has for what is on its way to the volume, besides small files.
 const PASSING: u64 = 128 << 20;
-/// Bytes that a store takes for itself, besides its core and its cache: the volume's index, and
-/// what its keeper, and a process that writes much, copy before they write it.
+/// Bytes that a store takes for itself, besides its core and its cache: what its keeper, and a
+/// process that writes much, copy before they write it.
 const AROUND: u64 = 160 << 20;
+/// Bytes of files for which its volume's index takes one, at least.
+const INDEXED: u64 = 64;
 /// Bytes of the smallest cache.
 const LEAST: u64 = 8 << 20;
 
@@ -144,9 +146,10 @@ impl Experiment for PostMark {
             / (PARTS * 100);
         let memory = (percent > 0).then(|| {
             let core = small + small / 4 + PASSING;
+            let besides = AROUND + bytes / INDEXED;
             let wanted = (u128::from(set) * u128::from(percent) / 100) as u64;
-            let all = wanted.max(core + AROUND + LEAST);
-            Memory { all, core, cache: all - core - AROUND }
+            let all = wanted.max(core + besides + LEAST);
+            Memory { all, core, cache: all - core - besides }
         });
         Ok(Need { bytes, files: most + most.isqrt() + 1, memory })
     }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Advice, Mode, OFlags, fadvise};
 
 use crate::program;
 use crate::random::Random;
@@ -78,6 +78,8 @@ impl Backing {
             file.write_all(piece).map_err(named())?;
         }
         file.sync_all().map_err(named())?;
+        // The system would keep it where memory is limited, and targets would have to take it back.
+        fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| named()(error.into()))?;
         Ok(Backing { file, bytes })
     }
 
