@@ -5,6 +5,7 @@
 //! it is also counts how often it was begun, and changes before anything else does: so whoever
 //! reads a chunk looks at it before and after, and whoever frees one frees that life of it only.
 
+use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering;
 
 use conquest_format::log::{CHUNK, Owner, chunk as header, end, head, lane, unpack_end};
@@ -18,10 +19,13 @@ use crate::{Error, Result};
 /// Bytes of a chunk that are not worth beginning a record in.
 const SCRAP: u64 = 256;
 /// Pages that records name before somebody makes them durable: a sixteenth of what the region can
-/// have, but not less than 32 MiB, nor more than 128 MiB. Whoever does so has a copy of them.
+/// have, but not more than 128 MiB. Whoever does so has a copy of them.
 const PAGES_PART: u64 = 16;
-const PAGES_LEAST: u64 = 8192;
 const PAGES_MOST: u64 = 32768;
+/// Not less than a fourth, from 32 MiB to 64 MiB: writers would do so themselves all the time, as
+/// they are faster than whoever writes that for them.
+const LEAST_PART: u64 = 4;
+const PAGES_LEAST: RangeInclusive<u64> = 8192..=16384;
 /// Pages that they name before the keeper is to do so, if there is one, and a half of the above is
 /// not less: 16 MiB, of which an epoch can write twice as many to their places.
 const PAGES_SOON: u64 = 4096;
@@ -166,7 +170,7 @@ impl<M: Memory, H: Host> Core<M, H> {
         // Those that lanes do not have anyway.
         let (all, lanes) = (u64::from(shape.log - shape.lanes), u64::from(shape.lanes));
         let pages = self.log_word(head::PAGES, Ordering::Relaxed);
-        let most = (shape.max_groups * GROUP_PAGES / PAGES_PART).clamp(PAGES_LEAST, PAGES_MOST);
+        let most = most_named(shape.max_groups * GROUP_PAGES);
         if free < (all / 4).max(lanes.min(all / 2)) || pages > most {
             // If nothing is going to be added, it is long enough.
             return if self.refusal().is_some() { Ok(()) } else { make_durable(self) };
@@ -202,5 +206,26 @@ impl<M: Memory, H: Host> Core<M, H> {
             used += u64::from(!is_over);
         }
         self.memory.store(self.geometry.log_head(head::USED), used, Ordering::Relaxed);
+    }
+}
+
+/// Pages that records of a region that can have `pages` name before somebody makes them durable.
+fn most_named(pages: u64) -> u64 {
+    let least = (pages / LEAST_PART).clamp(*PAGES_LEAST.start(), *PAGES_LEAST.end());
+    (pages / PAGES_PART).clamp(least, PAGES_MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_regions_let_a_fourth_wait_and_large_ones_a_sixteenth() {
+        let mib = |mib: u64| mib * 256;
+        for (all, most) in
+            [(4, 32), (128, 32), (200, 50), (256, 64), (1024, 64), (1600, 100), (1 << 20, 128)]
+        {
+            assert_eq!(most_named(mib(all)), mib(most), "{all} MiB");
+        }
     }
 }
