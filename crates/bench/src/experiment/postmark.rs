@@ -37,11 +37,8 @@ const PARTS: u64 = 10;
 /// Hundredths of the files' bytes that there are of memory, and with how many large files of a
 /// thousand. The small ones are always in the core, so with few large ones there is more: for all
 /// targets as much as a store takes at least.
-const MEMORY: [(u64, &[u64]); 3] = [
-    (200, &[0, 5, 10, 20, 40, 60, 80, 100]),
-    (100, &[20, 40, 60, 80, 100]),
-    (50, &[40, 60, 80, 100]),
-];
+const MEMORY: [(u64, &[u64]); 3] =
+    [(200, &[0, 5, 10, 20, 40, 100]), (100, &[20, 40, 100]), (50, &[40, 100])];
 
 /// Milliseconds from one sync of all to the next: what stores have by themselves.
 const SYNC: u64 = 1000;
@@ -116,7 +113,7 @@ impl Experiment for PostMark {
             (Size::Full, true) => MEMORY
                 .iter()
                 .flat_map(|&(memory, large)| large.iter().map(move |&large| (memory, large)))
-                .map(|(memory, large)| point(5000, 20_000, large, memory))
+                .map(|(memory, large)| point(10_000, 40_000, large, memory))
                 .collect(),
         }
     }
