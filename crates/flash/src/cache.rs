@@ -34,7 +34,7 @@ use conquest_pm::memory::Memory;
 use crate::Result;
 use crate::index::{LOCK, Noted, Words};
 use crate::kinds::CACHED;
-use crate::transfer::Piece;
+use crate::transfer::{Found, Piece};
 use crate::volume::Volume;
 
 /// Most bytes of a cache: more are not used.
@@ -188,7 +188,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let Some(found) = piece.found.as_ref().filter(|found| found.inline.is_none()) else {
             return piece.len;
         };
-        let has = |index: u64| self.cached(found.place + index, found.generation).is_some();
+        let has = |index: u64| self.has_kept(found, index);
         if has(0) {
             return (1..piece.len).find(|&index| !has(index)).unwrap_or(piece.len);
         }
@@ -246,8 +246,12 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// Whether the first unit of `piece` seems to be in the cache.
     pub(crate) fn may_have(&self, piece: &Piece) -> bool {
-        let found = piece.found.as_ref().filter(|found| found.inline.is_none());
-        found.is_some_and(|found| self.cached(found.place, found.generation).is_some())
+        piece.found.as_ref().is_some_and(|found| self.has_kept(found, 0))
+    }
+
+    /// Whether unit number `index` of those at `found` seems to be in the cache.
+    pub(crate) fn has_kept(&self, found: &Found, index: u64) -> bool {
+        self.cached(found.place + index, found.generation).is_some()
     }
 
     /// Reads whole units from `unit` on, if all of them are in the cache, and one look finds them:
@@ -272,7 +276,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
 
     /// The same for units of `piece` from number `skip` on.
     fn find_part(&self, piece: &Piece, skip: u64, into: &mut [u8]) -> bool {
-        let Some(found) = piece.found.as_ref().filter(|found| found.inline.is_none()) else {
+        let Some(found) = &piece.found else {
             return false;
         };
         let units = into.chunks_mut(self.layout.unit as usize);
@@ -286,14 +290,15 @@ impl<M: Memory, H: Host> Volume<M, H> {
         are_there && self.is_part_of(found, skip as usize, into)
     }
 
-    /// Keeps `bytes`, which are those of `pieces`. If they are not, as others have changed
-    /// something meanwhile, whoever looks for what was there finds that out.
+    /// Keeps `bytes`, which are those of `pieces`: also what is in the region still, as it soon is
+    /// on the devices only. If they are not, as others have changed something meanwhile, whoever
+    /// looks for what was there finds that out.
     pub(crate) fn keep_pieces(&self, pieces: &[Piece], bytes: &[u8]) {
         let mut rest = bytes;
         for piece in pieces {
             let (now, later) = rest.split_at(self.bytes_of(piece).min(rest.len()));
             rest = later;
-            if let Some(found) = piece.found.as_ref().filter(|found| found.inline.is_none()) {
+            if let Some(found) = &piece.found {
                 let units = now.chunks_exact(self.layout.unit as usize);
                 for (place, unit) in (found.place..).zip(units) {
                     self.keep_unit(place, found.generation, unit);

@@ -154,6 +154,37 @@ fn who_reads_in_order_finds_what_comes_next() {
 }
 
 #[test]
+fn how_much_is_read_ahead_follows_from_what_is_there() {
+    // What is there when unit 100 is read in order, and whether units 131 and 355 are then.
+    for (there, expected) in [
+        (&[(96, 100)][..], [true, false]),
+        (&[(97, 100)][..], [false, false]),
+        (&[(67, 68), (73, 100)][..], [true, false]),
+        (&[(68, 70), (74, 100)][..], [true, true]),
+        (&[(68, 99)][..], [false, false]),
+        (&[(68, 101)][..], [false, false]),
+        // Somebody has read it here and there, or all of it.
+        (&[(68, 100), (101, 116)][..], [true, true]),
+        (&[(68, 100), (101, 117)][..], [false, false]),
+        (&[(68, 100), (120, 136)][..], [false, false]),
+    ] {
+        let place = filled(512);
+        let volume = place.open().unwrap();
+        let mut one = vec![0; UNIT];
+        let mut is_read = |unit: u64| volume.read(unit * PER_UNIT, &mut one).is_ok();
+        assert!(there.iter().flat_map(|&(from, to)| from..to).all(&mut is_read));
+        volume.read_in_order(100 * PER_UNIT, &mut [0; UNIT]).unwrap();
+        let found = [131, 355].map(|unit| {
+            damage(&place, &unit_of(unit, 1));
+            is_read(unit)
+        });
+        let is_there = there.iter().any(|&(from, to)| (from..to).contains(&131));
+        assert_eq!(found, [expected[0] || is_there, expected[1]], "{there:?}");
+        volume.close().unwrap();
+    }
+}
+
+#[test]
 fn what_is_damaged_ahead_is_told_to_who_asks_for_it() {
     let place = filled(256);
     damage(&place, &unit_of(40, 1));
@@ -193,6 +224,27 @@ fn what_is_written_to_keep_is_not_read_from_the_devices() {
             volume.read(at, &mut one).unwrap();
             assert!(one == unit_of(0, 1));
         }
+        volume.close().unwrap();
+    }
+}
+
+/// Single units are in packets, which are in memory until some others have followed.
+#[test]
+fn what_is_written_to_keep_in_small_pieces_is_kept() {
+    for is_kept in [true, false] {
+        let place = place(64, 8 << 20);
+        let volume = place.open().unwrap();
+        for unit in 0..200 {
+            match is_kept {
+                true => volume.write_to_keep(unit * PER_UNIT, &unit_of(unit, 1)).unwrap(),
+                false => volume.write(unit * PER_UNIT, &unit_of(unit, 1)).unwrap(),
+            }
+        }
+        volume.flush().unwrap();
+        damage(&place, &unit_of(3, 1));
+        let mut one = vec![0; UNIT];
+        assert_eq!(volume.read(3 * PER_UNIT, &mut one).is_ok(), is_kept);
+        assert!(!is_kept || one == unit_of(3, 1));
         volume.close().unwrap();
     }
 }
