@@ -20,7 +20,8 @@
 //! where they are (linear hashing: Litwin, VLDB 1980). Twice as many sets are then in a run that
 //! was not split yet as in one that was; but of the two of a unit most often one is not.
 //!
-//! What is trimmed is taken out, so that it is in nobody's way; it would do no harm.
+//! What is trimmed, or written anew, is taken out, so that it is in nobody's way; it would do no
+//! harm.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::borrow::Cow;
@@ -290,19 +291,24 @@ impl<M: Memory, H: Host> Volume<M, H> {
         are_there && self.is_part_of(found, skip as usize, into)
     }
 
-    /// Keeps `bytes`, which are those of `pieces`: also what is in the region still, as it soon is
-    /// on the devices only. If they are not, as others have changed something meanwhile, whoever
-    /// looks for what was there finds that out.
-    pub(crate) fn keep_pieces(&self, pieces: &[Piece], bytes: &[u8]) {
+    /// Keeps `bytes`, which are those of `pieces`.
+    fn keep_pieces(&self, pieces: &[Piece], bytes: &[u8]) {
         let mut rest = bytes;
         for piece in pieces {
             let (now, later) = rest.split_at(self.bytes_of(piece).min(rest.len()));
             rest = later;
-            if let Some(found) = &piece.found {
-                let units = now.chunks_exact(self.layout.unit as usize);
-                for (place, unit) in (found.place..).zip(units) {
-                    self.keep_unit(place, found.generation, unit);
-                }
+            self.keep_piece(piece, now);
+        }
+    }
+
+    /// Keeps `bytes`, which are those of `piece`: also what is in the region still, as it soon is
+    /// on the devices only. If they are not, as others have changed something meanwhile, whoever
+    /// looks for what was there finds that out.
+    pub(crate) fn keep_piece(&self, piece: &Piece, bytes: &[u8]) {
+        if let Some(found) = &piece.found {
+            let units = bytes.chunks_exact(self.layout.unit as usize);
+            for (place, unit) in (found.place..).zip(units) {
+                self.keep_unit(place, found.generation, unit);
             }
         }
     }
@@ -368,13 +374,18 @@ impl<M: Memory, H: Host> Volume<M, H> {
             for piece in &pieces {
                 at += piece.len;
                 left = left.saturating_sub(piece.len);
-                if let Some(found) = &piece.found {
-                    let places = found.place..found.place + piece.len;
-                    places.for_each(|place| self.forget_unit(tag(place, found.generation)));
-                }
+                self.forget_piece(piece);
             }
         }
         Ok(())
+    }
+
+    /// Takes the units of `piece` out of the cache.
+    pub(crate) fn forget_piece(&self, piece: &Piece) {
+        if let Some(found) = &piece.found {
+            let places = found.place..found.place + piece.len;
+            places.for_each(|place| self.forget_unit(tag(place, found.generation)));
+        }
     }
 
     fn forget_unit(&self, tag: u64) {

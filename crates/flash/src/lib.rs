@@ -28,6 +28,7 @@ mod fua;
 mod index;
 mod info;
 mod keep;
+mod kept;
 pub mod kinds;
 mod large;
 mod layout;

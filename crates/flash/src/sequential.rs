@@ -7,7 +7,6 @@ use conquest_pm::host::Host;
 use conquest_pm::memory::Memory;
 
 use crate::Result;
-use crate::seen::Seen;
 use crate::volume::Volume;
 
 /// Units that are in the cache before one who reads in order.
@@ -97,44 +96,6 @@ impl<M: Memory, H: Host> Volume<M, H> {
         let mut all = self.lend(into.len() + (more * self.layout.unit) as usize)?;
         self.read_units(unit, &mut all)?;
         into.copy_from_slice(all.get(..into.len()).unwrap_or_default());
-        Ok(())
-    }
-
-    /// [`Self::write`], for who may read it again: it is kept in the cache, if there is one.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub fn write_to_keep(&self, block: u64, bytes: &[u8]) -> Result<()> {
-        self.write(block, bytes)?;
-        self.keep_written(block, bytes)
-    }
-
-    /// [`Self::write_over`], for who may read it again, as [`Self::write_to_keep`].
-    ///
-    /// # Errors
-    /// As [`Self::write_over`].
-    pub fn write_over_to_keep(&self, block: u64, bytes: &[u8], seen: &Seen) -> Result<bool> {
-        let is_done = self.write_over(block, bytes, seen)?;
-        if is_done {
-            self.keep_written(block, bytes)?;
-        }
-        Ok(is_done)
-    }
-
-    /// Keeps `bytes`, which were just written from block `block` on, in the cache, if there is one.
-    fn keep_written(&self, block: u64, bytes: &[u8]) -> Result<()> {
-        let per = self.layout.unit / BLOCK;
-        if !self.has_cache() || !block.is_multiple_of(per) {
-            return Ok(());
-        }
-        let (mut unit, mut rest) = (block / per, bytes);
-        while let units @ 1.. = rest.len() as u64 / self.layout.unit {
-            let pieces = self.look(unit, units)?;
-            let found: u64 = pieces.iter().map(|piece| piece.len).sum();
-            let (now, later) = rest.split_at(((found * self.layout.unit) as usize).min(rest.len()));
-            self.keep_pieces(&pieces, now);
-            (unit, rest) = (unit + found, later);
-        }
         Ok(())
     }
 }

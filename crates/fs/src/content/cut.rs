@@ -374,17 +374,15 @@ impl Cut {
         is_whole: bool,
     ) -> Result<Cleared> {
         let committed = Committed(tx.core());
-        let mut pages = [None; SLOTS as usize];
-        for (index, page) in (0..SLOTS).zip(&mut pages) {
-            let is_meant = self.pages.contains(&(first + index));
-            *page = match node.slot(&committed, index) {
-                Ok(Slot::Page(at)) if is_meant && is_there(&committed, at, 1) => Some(at),
-                _ => None,
-            };
-        }
+        let page = |index| match node.slot(&committed, index) {
+            Ok(Slot::Page(at)) if is_there(&committed, at, 1) => Some((index, at)),
+            _ => None,
+        };
+        let Range { start, end } = self.pages;
+        let meant = start.saturating_sub(first)..end.saturating_sub(first).min(SLOTS);
+        let pages: Vec<_> = meant.filter_map(page).collect();
         let goes = is_whole && tx.room() >= RESERVED + RUN_ENTRIES + entries(tx, &pages);
-        for (index, page) in (0..SLOTS).zip(pages) {
-            let Some(at) = page else { continue };
+        for (index, at) in pages {
             if !goes && !has_room(tx) {
                 return Ok(Cleared::Full);
             }
@@ -413,13 +411,10 @@ fn is_there<M: Memory, H: Host>(
 
 /// Entries of a record that the freeing of `pages` takes: one for each word of a bitmap that they
 /// touch in a row.
-fn entries<M: Memory, H: Host>(
-    tx: &Tx<'_, M, H>,
-    pages: &[Option<conquest_format::Offset>],
-) -> u64 {
+fn entries<M: Memory, H: Host>(tx: &Tx<'_, M, H>, pages: &[(u64, conquest_format::Offset)]) -> u64 {
     let mut last = None;
     let mut count = 0;
-    for at in pages.iter().flatten() {
+    for (_, at) in pages {
         let page = tx.core().geometry().page_of(*at).unwrap_or(0);
         let follows = last.is_some_and(|last| last + 1 == page);
         count += u64::from(!follows || page.is_multiple_of(64));

@@ -219,7 +219,7 @@ impl<M: Memory, H: Host> FileSystem<M, H> {
             Ok(left.len() == 0)
         });
         let (len, is_full) = match written {
-            Ok(inode) => (most, self.is_full(&inode)),
+            Ok(inode) => (most, self.is_full(&inode, most)),
             // What is done stays, and the rest is told to be missing.
             Err(_) if done > start => (done - start, false),
             Err(error) => return Err(error),

@@ -24,6 +24,9 @@ const FULL: u64 = 4096;
 const FULL_HURRIED: u64 = 256;
 /// How many times as many there can be before whoever writes waits for that.
 const FULL_LONG: u64 = 4;
+/// Who writes tries to push once for so many pages: another one may be pushing them, and finding
+/// that out takes system calls, as he may have died at it.
+const TRY_EACH: u64 = 64;
 /// The part of the core that pages of large files can take before those who write push them:
 /// an eighth of it, but not more than 32 MiB, which is what an epoch can write to their places.
 const PASSING_PART: u64 = 8;
@@ -70,9 +73,10 @@ impl Batch {
 }
 
 impl<M: Memory, H: Host> FileSystem<M, H> {
-    /// Whether so many pages of the file of `inode` are in the core that some should be pushed.
-    pub(crate) fn is_full(&self, inode: &Inode) -> bool {
-        self.has_pages(inode, 1)
+    /// Whether so many pages of the file of `inode`, of which `len` bytes were just written, are in
+    /// the core that some should be pushed, and it was not tried a moment ago.
+    pub(crate) fn is_full(&self, inode: &Inode, len: u64) -> bool {
+        inode.pages % TRY_EACH <= len.div_ceil(PAGE) && self.has_pages(inode, 1)
     }
 
     /// The same, but so many that this has to be done before there can be more.
