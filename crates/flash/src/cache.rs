@@ -383,9 +383,14 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// Takes the units of `piece` out of the cache.
     pub(crate) fn forget_piece(&self, piece: &Piece) {
         if let Some(found) = &piece.found {
-            let places = found.place..found.place + piece.len;
-            places.for_each(|place| self.forget_unit(tag(place, found.generation)));
+            self.forget_places(found.place, piece.len, found.generation);
         }
+    }
+
+    /// Takes what is in the `len` units of the medium from `place` on out of the cache, if their
+    /// segment has the generation `generation`.
+    pub(crate) fn forget_places(&self, place: u64, len: u64, generation: u64) {
+        (place..place + len).for_each(|place| self.forget_unit(tag(place, generation)));
     }
 
     fn forget_unit(&self, tag: u64) {

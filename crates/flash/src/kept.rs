@@ -16,7 +16,7 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// # Errors
     /// As [`Self::write`].
     pub fn write_to_keep(&self, block: u64, bytes: &[u8]) -> Result<()> {
-        self.forget_written(block, bytes)?;
+        self.with_units(block, bytes, |piece, _| self.forget_piece(piece))?;
         self.write(block, bytes)?;
         self.keep_written(block, bytes)
     }
@@ -26,18 +26,19 @@ impl<M: Memory, H: Host> Volume<M, H> {
     /// # Errors
     /// As [`Self::write_over`].
     pub fn write_over_to_keep(&self, block: u64, bytes: &[u8], seen: &Seen) -> Result<bool> {
-        self.forget_written(block, bytes)?;
+        if self.has_cache() {
+            // What has come there since stays.
+            for one in seen.expected() {
+                if let Some((place, generation)) = one.at {
+                    self.forget_places(place, one.len, generation);
+                }
+            }
+        }
         let is_done = self.write_over(block, bytes, seen)?;
         if is_done {
             self.keep_written(block, bytes)?;
         }
         Ok(is_done)
-    }
-
-    /// Takes out of the cache, if there is one, what `bytes` are about to be written over, from
-    /// block `block` on.
-    fn forget_written(&self, block: u64, bytes: &[u8]) -> Result<()> {
-        self.with_units(block, bytes, |piece, _| self.forget_piece(piece))
     }
 
     /// Keeps `bytes`, which were just written from block `block` on, in the cache, if there is one.
