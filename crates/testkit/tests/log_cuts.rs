@@ -8,9 +8,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use conquest_format::PAGE;
 use conquest_format::geometry::Shape;
-use conquest_format::log::{Fragments, head};
+use conquest_format::log::{
+    FRAGMENT, Fragments, Owner, chunk, end, fragment, head, unpack_end, unpack_fragment,
+};
+use conquest_format::{PAGE, WORD};
 use conquest_pm::log::{Copied, Sealed};
 use conquest_pm::memory::Memory;
 use conquest_pm::{Core, Error, Options, Result};
@@ -24,6 +26,7 @@ use conquest_testkit::{
 const SHAPE: Shape = Shape { log: 24, slots: 5, lanes: 5, ..shape() };
 
 type Hook = Box<dyn FnMut(u32) + Send>;
+type Watch = Box<dyn FnMut(Look) + Send>;
 type Sealer = Arc<Core<WatchedMemory, SimHost>>;
 
 /// A region, of which process 0 changes something while process 1 seals.
@@ -33,6 +36,8 @@ struct Two {
     sealer: Sealer,
     /// What is called before process 1 copies a page, with the number of that, from 0.
     hook: Arc<Mutex<(u32, Option<Hook>)>>,
+    /// What is called before each look of process 1.
+    watch: Arc<Mutex<Option<Watch>>>,
 }
 
 impl Two {
@@ -47,7 +52,12 @@ impl Two {
         core.set_durable(core.next_sequence()).unwrap();
         let hook = Arc::new(Mutex::new((0, None::<Hook>)));
         let called = Arc::clone(&hook);
+        let watch = Arc::new(Mutex::new(None::<Watch>));
+        let watching = Arc::clone(&watch);
         let watched = WatchedMemory::new(memory.actor(1), move |look| {
+            if let Some(call) = &mut *watching.lock().unwrap() {
+                call(look);
+            }
             if let Look::Read(_, len) = look
                 && len as u64 == PAGE
                 && let (number, Some(call)) = &mut *called.lock().unwrap()
@@ -62,7 +72,7 @@ impl Two {
         let sealer =
             Core::attach(watched, world.process(1), path, &shelf::kinds(), options).unwrap();
         become_actor(0);
-        Two { memory, core, sealer, hook }
+        Two { memory, core, sealer, hook, watch }
     }
 
     /// What is sealed while `hook` is called with the number of each page that is about to be
@@ -81,6 +91,16 @@ impl Two {
         *self.hook.lock().unwrap() = (0, None);
         assert_eq!(self.memory.violation(), None);
         sealed
+    }
+
+    /// Does `op` in the lane behind that of what was done last, and so in the chunk behind its
+    /// chunk.
+    fn in_next_lane(&self, op: Op) {
+        let open = self.core.begin().unwrap();
+        become_actor(1);
+        assert!(shelf::perform(&self.sealer, 1, op).unwrap());
+        become_actor(0);
+        drop(open);
     }
 
     /// The pages of the heap in what is sealed.
@@ -124,22 +144,14 @@ fn pages_that_are_freed_while_they_are_copied_are_not_written() {
 #[test]
 fn it_is_the_later_record_that_counts_in_whatever_chunk_it_stands() {
     let two = Two::new();
-    // In the lane behind that of what was done last, and so in the chunk behind its chunk.
-    let in_next_lane = |op| {
-        let open = two.core.begin().unwrap();
-        become_actor(1);
-        assert!(shelf::perform(&two.sealer, 1, op).unwrap());
-        become_actor(0);
-        drop(open);
-    };
     for id in 20..24 {
-        in_next_lane(Op::Push { list: 0, id, pages: 0 });
+        two.in_next_lane(Op::Push { list: 0, id, pages: 0 });
     }
     let none = || assert_eq!(two.pages(&two.seal(|_, _| ()).unwrap().unwrap()), 0);
     // From the last lane to the first one, and to the second one.
     for list in [1, 2] {
         push(&two.core, list, 30 + u64::from(list), 2);
-        in_next_lane(Op::Pop { list });
+        two.in_next_lane(Op::Pop { list });
         none();
     }
 }
@@ -184,6 +196,46 @@ fn what_somebody_else_has_made_durable_meanwhile_is_not_sealed() {
     push(&two.core, 1, 11, 0);
     let sealed = two.seal(|_, _| ()).unwrap().unwrap();
     assert_eq!((sealed.from, sealed.cut, two.pages(&sealed)), (cut, cut + 1, 0));
+}
+
+/// Its records were durable before. What begins it anew has bytes where the next fragment was that
+/// look like one which is sealed.
+#[test]
+fn a_chunk_that_is_begun_anew_while_it_is_read_is_read_again() {
+    let two = Two::new();
+    two.in_next_lane(Op::Push { list: 0, id: 10, pages: 0 });
+    let expected = two.seal(|_, _| ()).unwrap().unwrap();
+    let (geometry, memory) = (two.core.geometry(), two.memory.actor(0));
+    let load = |at| memory.load(at, Ordering::Relaxed);
+    let (header, place) = (geometry.log_header(0), geometry.log_chunk(0));
+    let owner = Owner::unpack(load(header.plus(chunk::OWNER)));
+    let bytes = unpack_fragment(load(place)).unwrap().0;
+    let second = place.plus(bytes);
+    assert!(unpack_end(load(header.plus(chunk::END)), owner.life) > bytes);
+    let begun = Arc::new(Mutex::new(false));
+    let (is_begun, next, memory) = (Arc::clone(&begun), expected.cut, two.memory.actor(0));
+    let begin = move |look| {
+        let mut is_begun = is_begun.lock().unwrap();
+        if *is_begun || !matches!(look, Look::Load(at) if at == second) {
+            return;
+        }
+        *is_begun = true;
+        let store = |at, value| memory.store(at, value, Ordering::Relaxed);
+        let put = |at, value| memory.put(at, value, Ordering::Relaxed);
+        let owner = owner.begun(owner.lane.unwrap());
+        store(header.plus(chunk::OWNER), owner.pack());
+        memory.full_fence();
+        store(header.plus(chunk::END), end(0, owner.life));
+        put(place, fragment(2 * bytes, 0));
+        put(place.plus(WORD), next);
+        put(second, fragment(FRAGMENT, 7));
+        put(second.plus(WORD), next - 1);
+    };
+    *two.watch.lock().unwrap() = Some(Box::new(begin));
+    let sealed = two.seal(|_, _| ()).unwrap().unwrap();
+    *two.watch.lock().unwrap() = None;
+    assert!(*begun.lock().unwrap());
+    assert_eq!(sealed, expected);
 }
 
 #[test]
