@@ -8,9 +8,10 @@ mod store;
 use std::sync::atomic::Ordering;
 
 use conquest_format::fs::{CHUNK, chunk, root};
-use conquest_format::geometry::STATE_ROOTS;
+use conquest_format::geometry::{STATE_ROOTS, Shape};
 use conquest_format::inode::{offset_of, word};
-use conquest_format::{PAGE, WORD, pointer};
+use conquest_format::log::head;
+use conquest_format::{PAGE, WORD, pointer, volatile};
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::feed::{NoticeKind, Told};
 use conquest_fs::large::NewLarge;
@@ -384,6 +385,47 @@ fn who_writes_pushes_when_there_is_much_and_when_he_closes_the_file() {
     store.close(&open).unwrap();
     assert_eq!(store.pages(file), 600);
     store.examine();
+}
+
+fn set_head(store: &Store, word: u64, value: u64) {
+    let core = store.core();
+    core.memory().store(core.geometry().log_head(word), value, Ordering::Relaxed);
+}
+
+/// How many pages of a large file are written until they are pushed, when there is a keeper, and
+/// things are as `prepare` makes them.
+fn written_until_pushed(prepare: impl Fn(&Store)) -> u64 {
+    let shape = Shape { max_groups: 128, lanes: 4, slots: 4, locks: 64, chunks: 16, log: 64 };
+    let new = NewFileSystem { large: Some(LARGE), ..NEW };
+    let store = Store::with_shape(shape, &new, Box::new(RamSpace::default()));
+    let file = store.file("file", b"");
+    append(&store, file, 4200, 1);
+    store.push(file, Wait::Forever).unwrap();
+    store.core().set_durable(store.core().next_sequence()).unwrap();
+    // This process, by its first thread.
+    let keeper = volatile::owner(store.core().slot(), std::process::id());
+    set_head(&store, head::KEEPER, keeper.into());
+    assert!(store.core().has_keeper());
+    prepare(&store);
+    let pushed = store.pages(file);
+    let mut count = 0;
+    while count == 0 || store.pages(file) > pushed {
+        store.put(file, count * PAGE, &[2; 9]);
+        count += 1;
+    }
+    store.examine();
+    count
+}
+
+#[test]
+fn who_writes_leaves_pushing_to_the_keeper_unless_there_is_very_much() {
+    // With the nodes of the tree.
+    assert_eq!(written_until_pushed(|_| ()), 4096 - 9);
+    // More than half of the log is in use, of what lanes do not have anyway.
+    assert_eq!(written_until_pushed(|store| set_head(store, head::USED, 35)), 255);
+    // Pages of large files are an eighth of the core.
+    assert_eq!(written_until_pushed(|store| set_head(store, head::PASSING, 8192)), 255);
+    assert_eq!(written_until_pushed(|store| set_head(store, head::PASSING, 4000)), 4096 - 9);
 }
 
 #[test]

@@ -89,6 +89,11 @@ impl Store {
     /// The same, with `space` for large files, if there are to be any.
     pub fn with_space(groups: u64, new: &NewFileSystem, space: Box<dyn Space>) -> Store {
         let shape = Shape { max_groups: groups, lanes: 4, slots: 4, locks: 64, chunks: 16, log: 0 };
+        Store::with_shape(shape, new, space)
+    }
+
+    /// The same, of another shape.
+    pub fn with_shape(shape: Shape, new: &NewFileSystem, space: Box<dyn Space>) -> Store {
         let time = Arc::new(AtomicI64::new(BEGIN));
         let clock = || -> Clock {
             let time = Arc::clone(&time);
