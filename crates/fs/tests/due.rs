@@ -6,6 +6,7 @@
 mod store;
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use conquest_format::fs::{CHUNK, chunk, root};
 use conquest_format::geometry::{STATE_ROOTS, Shape};
@@ -20,6 +21,8 @@ use conquest_fs::names::{New, Removal};
 use conquest_fs::placement::THRESHOLD as OWN;
 use conquest_fs::xattr::Setting;
 use conquest_fs::{Errno, Error, FileId, NewFileSystem};
+use conquest_pm::core::{Core, DurableMaker};
+use conquest_pm::media::{Mapped, OsHost};
 use conquest_pm::memory::Memory;
 use conquest_testkit::Rng;
 use conquest_testkit::files::{RamSpace, root_user};
@@ -32,6 +35,13 @@ const LARGE: NewLarge = NewLarge { threshold: THRESHOLD, chunk_blocks: chunk::BL
 /// A store of so many groups with a volume.
 fn hybrid(groups: u64) -> Store {
     Store::with(groups, &NewFileSystem { large: Some(LARGE), ..NEW })
+}
+
+/// One whose core has a log.
+fn logged(space: RamSpace, make_durable: Option<DurableMaker<Mapped, OsHost>>) -> Store {
+    let shape = Shape { max_groups: 128, lanes: 4, slots: 4, locks: 64, chunks: 16, log: 64 };
+    let new = NewFileSystem { large: Some(LARGE), ..NEW };
+    Store::with_shape(shape, &new, Box::new(space), make_durable)
 }
 
 fn cut(store: &Store, file: FileId, pages: u64) {
@@ -108,6 +118,33 @@ fn what_is_cut_off_is_trimmed_and_the_rest_pushed() {
     assert!(!store.has_due().unwrap());
     assert_eq!(store.get(cut), expected);
     store.examine();
+}
+
+/// Otherwise it might be there again after a power cut, without its bytes.
+#[test]
+fn what_was_cut_off_is_trimmed_when_that_is_durable_also_by_who_moves_the_end_on() {
+    for pages in [1, 64] {
+        let space = RamSpace::default();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (notes, there) = (Arc::clone(&seen), space.clone());
+        let make = move |core: &Core<Mapped, OsHost>| {
+            notes.lock().unwrap().push(there.pages());
+            core.set_durable(core.next_sequence())
+        };
+        let store = logged(space.clone(), Some(Box::new(make)));
+        let file = store.file("file", b"");
+        append(&store, file, 20, 1);
+        store.push(file, Wait::Forever).unwrap();
+        cut(&store, file, 10);
+        seen.lock().unwrap().clear();
+        store.put(file, 10 * PAGE, &vec![2; (pages * PAGE) as usize]);
+        store.push(file, Wait::Forever).unwrap();
+        assert_eq!(*seen.lock().unwrap(), [20], "{pages}");
+        assert_eq!(space.pages() as u64, 10 + pages);
+        let expected = [vec![1; 10 * PAGE as usize], vec![2; (pages * PAGE) as usize]].concat();
+        assert!(store.get(file) == expected);
+        store.examine();
+    }
 }
 
 #[test]
@@ -395,9 +432,7 @@ fn set_head(store: &Store, word: u64, value: u64) {
 /// How many pages of a large file are written until they are pushed, when there is a keeper, and
 /// things are as `prepare` makes them.
 fn written_until_pushed(prepare: impl Fn(&Store)) -> u64 {
-    let shape = Shape { max_groups: 128, lanes: 4, slots: 4, locks: 64, chunks: 16, log: 64 };
-    let new = NewFileSystem { large: Some(LARGE), ..NEW };
-    let store = Store::with_shape(shape, &new, Box::new(RamSpace::default()));
+    let store = logged(RamSpace::default(), None);
     let file = store.file("file", b"");
     append(&store, file, 4200, 1);
     store.push(file, Wait::Forever).unwrap();

@@ -22,6 +22,7 @@ use conquest_fs::xattr::whole;
 use conquest_fs::{Clock, Errno, Error, FileId, FileSystem, NewFileSystem, finish_intent};
 use conquest_peers::sys;
 use conquest_pm::attach::NewRegion;
+use conquest_pm::core::DurableMaker;
 use conquest_pm::media::{Mapped, OsHost, Source};
 use conquest_pm::memory::Memory;
 use conquest_pm::{Access, Options, Region};
@@ -89,11 +90,16 @@ impl Store {
     /// The same, with `space` for large files, if there are to be any.
     pub fn with_space(groups: u64, new: &NewFileSystem, space: Box<dyn Space>) -> Store {
         let shape = Shape { max_groups: groups, lanes: 4, slots: 4, locks: 64, chunks: 16, log: 0 };
-        Store::with_shape(shape, new, space)
+        Store::with_shape(shape, new, space, None)
     }
 
-    /// The same, of another shape.
-    pub fn with_shape(shape: Shape, new: &NewFileSystem, space: Box<dyn Space>) -> Store {
+    /// The same, of another shape, and made durable so.
+    pub fn with_shape(
+        shape: Shape,
+        new: &NewFileSystem,
+        space: Box<dyn Space>,
+        make_durable: Option<DurableMaker<Mapped, OsHost>>,
+    ) -> Store {
         let time = Arc::new(AtomicI64::new(BEGIN));
         let clock = || -> Clock {
             let time = Arc::clone(&time);
@@ -106,6 +112,7 @@ impl Store {
         let options = Options {
             intents: Some(Box::new(finish_intent)),
             burials: Some(Box::new(bury)),
+            make_durable,
             ..Options::default()
         };
         let core =
