@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use conquest_format::PAGE;
 use conquest_format::fs::chunk;
+use conquest_format::geometry::Shape;
 use conquest_format::inode::flag;
 use conquest_fs::content::{Allocate, Seek, WriteAt};
 use conquest_fs::large::NewLarge;
@@ -20,6 +21,7 @@ use conquest_fs::open::Whence;
 use conquest_fs::open::share::Status;
 use conquest_fs::placement::Form;
 use conquest_fs::{Errno, Error, FileId, NewFileSystem};
+use conquest_pm::log::Refusal;
 use conquest_testkit::files::{Counts, Moment, Visited, root_user};
 use store::{NEW, Store, refused, user};
 
@@ -29,11 +31,17 @@ const THRESHOLD: u64 = 64 * PAGE;
 const LONG: usize = 70 * PAGE as usize;
 
 fn hybrid() -> (Arc<Store>, Visited) {
+    with_log(0)
+}
+
+/// One whose core has a log of so many chunks.
+fn with_log(log: u32) -> (Arc<Store>, Visited) {
+    let shape = Shape { max_groups: 8, lanes: 4, slots: 4, locks: 64, chunks: 16, log };
     let large = NewLarge { threshold: THRESHOLD, chunk_blocks: chunk::BLOCKS_MIN };
     let (new, space) = (NewFileSystem { large: Some(large), ..NEW }, Visited::default());
     // Or it would be without a turn.
     space.blind();
-    (Arc::new(Store::with_space(8, &new, Box::new(space.clone()))), space)
+    (Arc::new(Store::with_shape(shape, &new, Box::new(space.clone()), None)), space)
 }
 
 /// Bytes that were read and written past what is kept in memory since the last look.
@@ -448,6 +456,24 @@ fn of_what_is_pushed_only_what_is_changed_meanwhile_stays_in_the_core() {
     store.push(file, Wait::Forever).unwrap();
     assert_eq!(store.pages(file), 100);
     assert!(store.get(file) == expected);
+    store.examine();
+}
+
+/// Pages that stand alone leave the core by several records, of which each might be the last one.
+#[test]
+fn what_was_pushed_stays_in_the_core_once_changes_are_refused() {
+    let (store, space) = with_log(64);
+    let file = pushed(&store, "file", 500);
+    (0..240).for_each(|page| store.put(file, 2 * page * PAGE + 5, &[2; 9]));
+    let before = store.pages(file);
+    let others = Arc::clone(&store);
+    space.at(Moment::Write, move || others.core().refuse(Some(Refusal::Missing)));
+    let pushed = store.push(file, Wait::No);
+    assert!(matches!(pushed, Err(Error::NoChanges(Refusal::Missing))), "{pushed:?}");
+    assert_eq!(store.pages(file), before);
+    store.core().refuse(None);
+    store.push(file, Wait::No).unwrap();
+    assert_eq!(store.pages(file), 500);
     store.examine();
 }
 
