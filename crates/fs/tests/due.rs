@@ -9,10 +9,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use conquest_format::fs::{CHUNK, chunk, root};
-use conquest_format::geometry::{STATE_ROOTS, Shape};
+use conquest_format::geometry::STATE_ROOTS;
 use conquest_format::inode::{offset_of, word};
-use conquest_format::log::head;
-use conquest_format::{PAGE, WORD, pointer, volatile};
+use conquest_format::{PAGE, WORD, pointer};
 use conquest_fs::content::{Allocate, WriteAt};
 use conquest_fs::feed::{NoticeKind, Told};
 use conquest_fs::large::NewLarge;
@@ -21,7 +20,7 @@ use conquest_fs::names::{New, Removal};
 use conquest_fs::placement::THRESHOLD as OWN;
 use conquest_fs::xattr::Setting;
 use conquest_fs::{Errno, Error, FileId, NewFileSystem};
-use conquest_pm::core::{Core, DurableMaker};
+use conquest_pm::Core;
 use conquest_pm::media::{Mapped, OsHost};
 use conquest_pm::memory::Memory;
 use conquest_testkit::Rng;
@@ -32,28 +31,15 @@ const THRESHOLD: u64 = 4 * PAGE;
 
 const LARGE: NewLarge = NewLarge { threshold: THRESHOLD, chunk_blocks: chunk::BLOCKS_MIN };
 
+const NEW_LARGE: NewFileSystem = NewFileSystem { large: Some(LARGE), ..NEW };
+
 /// A store of so many groups with a volume.
 fn hybrid(groups: u64) -> Store {
-    Store::with(groups, &NewFileSystem { large: Some(LARGE), ..NEW })
-}
-
-/// One whose core has a log.
-fn logged(space: RamSpace, make_durable: Option<DurableMaker<Mapped, OsHost>>) -> Store {
-    let shape = Shape { max_groups: 128, lanes: 4, slots: 4, locks: 64, chunks: 16, log: 64 };
-    let new = NewFileSystem { large: Some(LARGE), ..NEW };
-    Store::with_shape(shape, &new, Box::new(space), make_durable)
+    Store::with(groups, &NEW_LARGE)
 }
 
 fn cut(store: &Store, file: FileId, pages: u64) {
     store.truncate(&root_user(), file, pages * PAGE).unwrap();
-}
-
-/// Appends `pages` pages to `file`, one by one.
-fn append(store: &Store, file: FileId, pages: u64, value: u8) {
-    for _ in 0..pages {
-        let size = store.stat(file).unwrap().size;
-        store.put(file, size, &[value; PAGE as usize]);
-    }
 }
 
 fn used(store: &Store) -> u64 {
@@ -66,7 +52,7 @@ fn what_is_due_is_pushed_once() {
     let files: Vec<FileId> = (0..5).map(|index| store.file(&format!("{index}"), b"")).collect();
     let empty = used(&store);
     for (&file, pages) in files.iter().zip([3, 9, 40, 7, 5]) {
-        append(&store, file, pages, 7);
+        store.append(file, pages, 7);
     }
     assert!(store.has_due().unwrap() && used(&store) > empty + 60);
     // Of one nothing is left to be pushed, and one is small again, in the core.
@@ -81,7 +67,7 @@ fn what_is_due_is_pushed_once() {
         assert_eq!(store.get(file), vec![7; (pages * PAGE) as usize]);
     }
     // A page more is due again.
-    append(&store, files[1], 1, 8);
+    store.append(files[1], 1, 8);
     assert!(store.has_due().unwrap());
     assert_eq!(store.push_due(|| true).unwrap(), 0);
     assert_eq!(store.push_due(|| false).unwrap(), 1);
@@ -94,15 +80,15 @@ fn what_is_cut_off_is_trimmed_and_the_rest_pushed() {
     let store = hybrid(4);
     let (cut, gone) = (store.file("cut", b""), store.file("gone", b""));
     for file in [cut, gone] {
-        append(&store, file, 20, 1);
+        store.append(file, 20, 1);
         store.push(file, Wait::Forever).unwrap();
     }
     assert_eq!(store.push_due(|| false).unwrap(), 2);
     // First pages that are to be pushed, and then something to be trimmed, and the other way round.
-    append(&store, gone, 5, 2);
+    store.append(gone, 5, 2);
     store.truncate(&root_user(), gone, 10 * PAGE).unwrap();
     store.truncate(&root_user(), cut, 10 * PAGE).unwrap();
-    append(&store, cut, 5, 2);
+    store.append(cut, 5, 2);
     assert_eq!(store.trim_chunks().unwrap(), 2);
     assert!(store.has_due().unwrap());
     let expected = [vec![1; 10 * PAGE as usize], vec![2; 5 * PAGE as usize]].concat();
@@ -111,7 +97,7 @@ fn what_is_cut_off_is_trimmed_and_the_rest_pushed() {
     assert!(!store.has_due().unwrap());
     assert_eq!((store.get(cut), store.get(gone)), (expected.clone(), vec![1; 10 * PAGE as usize]));
     // One that is removed is only trimmed.
-    append(&store, gone, 5, 2);
+    store.append(gone, 5, 2);
     store.remove(&root_user(), store.root(), b"gone", Removal::File).unwrap();
     assert_eq!(store.push_due(|| false).unwrap(), 0);
     assert_eq!(store.trim_chunks().unwrap(), 1);
@@ -131,9 +117,9 @@ fn what_was_cut_off_is_trimmed_when_that_is_durable_also_by_who_moves_the_end_on
             notes.lock().unwrap().push(there.pages());
             core.set_durable(core.next_sequence())
         };
-        let store = logged(space.clone(), Some(Box::new(make)));
+        let store = Store::logged(&NEW_LARGE, Box::new(space.clone()), Some(Box::new(make)));
         let file = store.file("file", b"");
-        append(&store, file, 20, 1);
+        store.append(file, 20, 1);
         store.push(file, Wait::Forever).unwrap();
         cut(&store, file, 10);
         seen.lock().unwrap().clear();
@@ -152,7 +138,7 @@ fn what_is_removed_later_is_left_for_the_next_one_who_trims() {
     let store = hybrid(4);
     for name in ["one", "two"] {
         let file = store.file(name, b"");
-        append(&store, file, 20, 1);
+        store.append(file, 20, 1);
         store.push(file, Wait::Forever).unwrap();
     }
     assert_eq!(store.push_due(|| false).unwrap(), 2);
@@ -180,7 +166,7 @@ fn a_file_that_is_cut_off_keeps_no_tree_without_a_page() {
     // A tree of one node, and one of several.
     for (pages, page) in [(40, 30), (1000, 30), (1000, 900)] {
         cut(&store, file, 0);
-        append(&store, file, pages, 1);
+        store.append(file, pages, 1);
         store.push(file, Wait::Forever).unwrap();
         let empty = used(&store);
         store.put(file, page * PAGE, &[2; 9]);
@@ -204,7 +190,7 @@ fn a_file_that_is_cut_off_keeps_no_tree_without_a_page() {
 fn what_gets_no_shorter_has_nothing_to_be_trimmed() {
     let store = hybrid(4);
     let file = store.file("file", b"");
-    append(&store, file, 20, 1);
+    store.append(file, 20, 1);
     store.push_due(|| false).unwrap();
     assert!(!store.has_due().unwrap());
     for size in [20 * PAGE, 20 * PAGE - 5, 30 * PAGE] {
@@ -223,7 +209,7 @@ fn of_what_is_to_be_trimmed_so_much_is_looked_at_together() {
     let name = |number| format!("{number}");
     for number in 0..count {
         let file = store.file(&name(number), b"");
-        append(&store, file, 5, 1);
+        store.append(file, 5, 1);
         store.truncate(&root_user(), file, 0).unwrap();
     }
     let seen = store.unneeded().unwrap();
@@ -260,7 +246,7 @@ fn only_what_is_written_is_told_of() {
     store.push_due(|| false).unwrap();
     assert_eq!(told(), []);
     // Nor that what it has ahead is given back.
-    append(&store, file, 3, 3);
+    store.append(file, 3, 3);
     assert!(store.pages(file) > 104);
     assert_eq!(told(), [NoticeKind::Content; 3]);
     store.push(file, Wait::Forever).unwrap();
@@ -277,12 +263,12 @@ fn only_what_is_written_is_told_of() {
 fn space_that_is_asked_for_up_to_the_end_is_not_kept_behind_it() {
     let store = hybrid(4);
     let file = store.file("file", b"");
-    append(&store, file, 20, 1);
+    store.append(file, 20, 1);
     store.push(file, Wait::Forever).unwrap();
     let keeps = Allocate::Space { keeps_size: true };
     store.allocate(&root_user(), file, keeps, 0, 20 * PAGE).unwrap();
     let before = used(&store);
-    append(&store, file, 10, 2);
+    store.append(file, 10, 2);
     // It has pages ahead, as ever.
     assert!(used(&store) > before + 12, "{} pages", used(&store) - before);
     store.push(file, Wait::Forever).unwrap();
@@ -298,12 +284,12 @@ fn what_is_not_as_it_was_found_is_not_trimmed() {
     type Work<'w> = &'w dyn Fn(&Store, FileId);
     let others: [(&str, Work<'_>, u64); 5] = [
         ("trimmed", &|_, _| {}, 10),
-        ("in use again", &|store, file| append(store, file, 10, 2), 20),
+        ("in use again", &|store, file| store.append(file, 10, 2), 20),
         ("cut off again", &|store, file| cut(store, file, 7), 10),
         (
             "cut off there again",
             &|store, file| {
-                append(store, file, 10, 2);
+                store.append(file, 10, 2);
                 store.push(file, Wait::Forever).unwrap();
                 cut(store, file, 10);
             },
@@ -314,7 +300,7 @@ fn what_is_not_as_it_was_found_is_not_trimmed() {
     for (what, work, pages) in others {
         let store = Store::with_space(4, &new, Box::new(space.clone()));
         let file = store.file("file", b"");
-        append(&store, file, 20, 1);
+        store.append(file, 20, 1);
         store.push_due(|| false).unwrap();
         cut(&store, file, 10);
         let seen = store.unneeded().unwrap();
@@ -341,13 +327,13 @@ fn what_is_not_as_it_was_found_is_not_trimmed() {
 fn what_was_found_unneeded_and_is_another_files_is_not_trimmed() {
     for is_cut in [false, true] {
         let store = hybrid(4);
-        append(&store, store.file("one", b""), 20, 1);
+        store.append(store.file("one", b""), 20, 1);
         store.push_due(|| false).unwrap();
         store.remove(&root_user(), store.root(), b"one", Removal::File).unwrap();
         let seen = store.unneeded().unwrap();
         assert_eq!(store.trim_chunks().unwrap(), 1);
         let other = store.file("other", b"");
-        append(&store, other, 20, 2);
+        store.append(other, 20, 2);
         store.push_due(|| false).unwrap();
         if is_cut {
             cut(&store, other, 10);
@@ -368,7 +354,7 @@ fn what_is_removed_makes_space_for_what_is_pushed_or_written_at_once() {
     for (at_once, other) in [(false, "one"), (true, "two")] {
         let file = store.file(other, b"");
         match at_once {
-            false => append(&store, file, 80, 1),
+            false => store.append(file, 80, 1),
             true => store.put(file, 0, &[1; 80 * PAGE as usize]),
         }
         store.push(file, Wait::Forever).unwrap();
@@ -378,7 +364,7 @@ fn what_is_removed_makes_space_for_what_is_pushed_or_written_at_once() {
     }
     // If nothing can be had there is none.
     let file = store.file("file", b"");
-    append(&store, file, 110, 1);
+    store.append(file, 110, 1);
     let pushed = store.push(file, Wait::Forever);
     assert_eq!(refused(pushed), Errno::ENOSPC);
     assert!(store.get(file) == vec![1; 110 * PAGE as usize]);
@@ -389,7 +375,7 @@ fn what_is_removed_makes_space_for_what_is_pushed_or_written_at_once() {
 fn what_is_damaged_is_told_by_who_pushes_what_is_due() {
     let store = hybrid(4);
     let file = store.file("file", b"");
-    append(&store, file, 20, 1);
+    store.append(file, 20, 1);
     let at = offset_of(file.number).unwrap().plus(word::SIZE);
     let (memory, before) =
         (store.core().memory(), store.core().memory().load(at, Ordering::Relaxed));
@@ -406,7 +392,7 @@ fn what_is_damaged_is_told_by_who_pushes_what_is_due() {
 fn who_writes_pushes_when_there_is_much_and_when_he_closes_the_file() {
     let store = hybrid(8);
     let (who, file) = (&root_user(), store.file("file", b""));
-    append(&store, file, 600, 1);
+    store.append(file, 600, 1);
     store.push(file, Wait::Forever).unwrap();
     assert_eq!(store.pages(file), 600);
     let mut count = 0;
@@ -424,50 +410,11 @@ fn who_writes_pushes_when_there_is_much_and_when_he_closes_the_file() {
     store.examine();
 }
 
-fn set_head(store: &Store, word: u64, value: u64) {
-    let core = store.core();
-    core.memory().store(core.geometry().log_head(word), value, Ordering::Relaxed);
-}
-
-/// How many pages of a large file are written until they are pushed, when there is a keeper, and
-/// things are as `prepare` makes them.
-fn written_until_pushed(prepare: impl Fn(&Store)) -> u64 {
-    let store = logged(RamSpace::default(), None);
-    let file = store.file("file", b"");
-    append(&store, file, 4200, 1);
-    store.push(file, Wait::Forever).unwrap();
-    store.core().set_durable(store.core().next_sequence()).unwrap();
-    // This process, by its first thread.
-    let keeper = volatile::owner(store.core().slot(), std::process::id());
-    set_head(&store, head::KEEPER, keeper.into());
-    assert!(store.core().has_keeper());
-    prepare(&store);
-    let pushed = store.pages(file);
-    let mut count = 0;
-    while count == 0 || store.pages(file) > pushed {
-        store.put(file, count * PAGE, &[2; 9]);
-        count += 1;
-    }
-    store.examine();
-    count
-}
-
-#[test]
-fn who_writes_leaves_pushing_to_the_keeper_unless_there_is_very_much() {
-    // With the nodes of the tree.
-    assert_eq!(written_until_pushed(|_| ()), 4096 - 9);
-    // More than half of the log is in use, of what lanes do not have anyway.
-    assert_eq!(written_until_pushed(|store| set_head(store, head::USED, 35)), 255);
-    // Pages of large files are an eighth of the core.
-    assert_eq!(written_until_pushed(|store| set_head(store, head::PASSING, 8192)), 255);
-    assert_eq!(written_until_pushed(|store| set_head(store, head::PASSING, 4000)), 4096 - 9);
-}
-
 #[test]
 fn a_program_may_have_any_number_of_pages_in_the_core() {
     let store = hybrid(8);
     let file = store.make("program", New::Regular, 0o755);
-    append(&store, file, 1100, 1);
+    store.append(file, 1100, 1);
     assert!(store.pages(file) >= 1100);
     assert_eq!(store.push_due(|| false).unwrap(), 0);
     assert!(store.get(file) == vec![1; 1100 * PAGE as usize]);
@@ -481,7 +428,7 @@ fn what_a_large_file_has_below_its_threshold_is_not_due() {
         let store = hybrid(4);
         let (listed, other) = (store.file("listed", b""), store.file("other", b""));
         for file in [listed, other] {
-            append(&store, file, 10, 1);
+            store.append(file, 10, 1);
         }
         store.push_due(|| false).unwrap();
         store.put(listed, 5, &[2; 9]);
@@ -518,7 +465,7 @@ fn if_no_chunk_is_left_there_is_no_space() {
 fn a_list_that_leads_to_no_chunk_is_refused() {
     let store = hybrid(4);
     let file = store.file("file", b"");
-    append(&store, file, 20, 1);
+    store.append(file, 20, 1);
     let (head, memory) = (STATE_ROOTS.plus(root::DUE * WORD), store.core().memory());
     let before = memory.load(head, Ordering::Relaxed);
     let inode = offset_of(file.number).unwrap();
@@ -538,7 +485,7 @@ fn all_that_is_due_is_trimmed_however_many_there_are() {
     let count = 600;
     let name = |number| format!("{number}");
     for number in 0..count {
-        append(&store, store.file(&name(number), b""), 5, 1);
+        store.append(store.file(&name(number), b""), 5, 1);
     }
     // Some were pushed to make room.
     assert!(store.push_due(|| false).unwrap() <= count);
@@ -614,7 +561,7 @@ fn a_core_that_is_full_of_what_is_due_is_not_full() {
         let mut files = Vec::new();
         while used(&store) < 3 * 512 {
             let file = store.file(&format!("{round}-large-{}", files.len()), b"");
-            append(&store, file, 200, files.len() as u8);
+            store.append(file, 200, files.len() as u8);
             files.push(file);
         }
         let small = |index| format!("{round}-small-{index}");
@@ -655,14 +602,14 @@ fn a_core_that_is_full_of_what_can_not_be_pushed_is_full() {
 fn who_appends_small_pieces_has_pages_ahead_until_they_are_pushed() {
     let store = hybrid(1);
     let (empty, old) = (used(&store), store.file("old", b""));
-    append(&store, old, 300, 9);
+    store.append(old, 300, 9);
     store.remove(&root_user(), store.root(), b"old", Removal::File).unwrap();
     assert!(used(&store) < empty + 10);
     let file = store.file("new", b"");
-    append(&store, file, 6, 1);
+    store.append(file, 6, 1);
     let (mut pages, mut changes) = (store.pages(file), 0);
     for _ in 0..34 {
-        append(&store, file, 1, 1);
+        store.append(file, 1, 1);
         changes += u32::from(store.pages(file) != pages);
         pages = store.pages(file);
     }
@@ -682,7 +629,7 @@ fn who_appends_small_pieces_has_pages_ahead_until_they_are_pushed() {
     let keeps = Allocate::Space { keeps_size: true };
     let size = store.stat(file).unwrap().size;
     store.allocate(&root_user(), file, keeps, size, 3 * PAGE).unwrap();
-    append(&store, file, 8, 3);
+    store.append(file, 8, 3);
     assert!(used(&store) < empty + 13, "{} pages", used(&store));
     wanted.resize((size + 8 * PAGE) as usize, 3);
     assert!(store.get(file) == wanted);

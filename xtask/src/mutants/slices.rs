@@ -62,6 +62,7 @@ const TOGETHER: [(&str, Tests); 1] = [(
                 "due",
                 "full",
                 "growing",
+                "hurry",
                 "large_deaths",
                 "meanwhile",
                 "open_files",

@@ -93,7 +93,17 @@ impl Store {
         Store::with_shape(shape, new, space, None)
     }
 
-    /// The same, of another shape, and made durable so.
+    /// One whose core has a log, and is made durable so.
+    pub fn logged(
+        new: &NewFileSystem,
+        space: Box<dyn Space>,
+        make_durable: Option<DurableMaker<Mapped, OsHost>>,
+    ) -> Store {
+        let shape = Shape { max_groups: 128, lanes: 4, slots: 4, locks: 64, chunks: 16, log: 64 };
+        Store::with_shape(shape, new, space, make_durable)
+    }
+
+    /// One of another shape, and made durable so.
     pub fn with_shape(
         shape: Shape,
         new: &NewFileSystem,
@@ -124,6 +134,14 @@ impl Store {
             None => files,
         };
         Store { files, time }
+    }
+
+    /// Appends `pages` pages to `file`, one by one.
+    pub fn append(&self, file: FileId, pages: u64, value: u8) {
+        for _ in 0..pages {
+            let size = self.stat(file).unwrap().size;
+            self.put(file, size, &[value; PAGE as usize]);
+        }
     }
 
     /// The same, with operations that make durable what they have done.
