@@ -16,7 +16,7 @@ use std::slice;
 use std::sync::Arc;
 
 use conquest_flash::device::{Access, Device, FileDevice, Inset};
-use conquest_flash::{Body, NewVolume};
+use conquest_flash::{Body, NewVolume, OpenOptions};
 use conquest_format::volume::Arrangement;
 use conquest_pm::attach::NewRegion;
 use conquest_pm::media::{Mapped, OsHost, Source};
@@ -34,8 +34,6 @@ pub type Volume = conquest_flash::Volume<Mapped, OsHost>;
 pub const UNIT: u64 = 4096;
 /// Blocks of a unit.
 pub const PER_UNIT: u64 = UNIT / conquest_format::volume::BLOCK;
-/// Processes for which an index has room.
-const PROCESSES: u32 = 4;
 
 /// The error of `call`, as a call's.
 pub fn failed<E: std::error::Error + Send + Sync + 'static>(
@@ -109,12 +107,13 @@ fn devices(members: &[Arc<Counted>]) -> Vec<Arc<dyn Device>> {
     members.iter().map(|member| Arc::clone(member) as Arc<dyn Device>).collect()
 }
 
-/// A new region for the index of `body`, in a file that has no name.
+/// A new region for the index of `body`, in a file that has no name, with as much room as others
+/// have: who finds no lane free waits in turn.
 fn index(body: &Body) -> Outcome<Arc<Region>> {
     let of = |source: rustix::io::Errno| CallError::of("memfd_create", source);
     let file: OwnedFd = rustix::fs::memfd_create("index", MemfdFlags::CLOEXEC).map_err(of)?;
     let again = file.try_clone().map_err(|source| CallError::of("dup", source))?;
-    let (shape, kinds) = (body.shape(PROCESSES), body.kinds());
+    let (shape, kinds) = (body.shape(OpenOptions::default().processes), body.kinds());
     let new = NewRegion { shape, kinds, uuid: body.uuid(), created: 1, groups: 1 };
     let made = Region::create(Source::Descriptor(file), 0o600, &new);
     made.map_err(failed("make an index"))?;
